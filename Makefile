@@ -1,0 +1,46 @@
+# The developer's menu. Needs Python 3.11 or newer and make; everything else is installed into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help demo test lint format install bench wheel lock clean
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: install  ## run S1 with all policies at the paper's size and say where the figure is
+	$(BIN)/idleband run S1 --out results/S1
+
+test: lint  ## lint, types, import rules, all tests
+	$(BIN)/pytest -n auto
+
+lint: install
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install  ## put the sources into their standard form
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+install: $(INSTALLED)  ## create .venv and install the package and its tools into it
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "idleband needs Python 3.11 or newer; say which with: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+bench: install  ## the speed of every policy, and against the NumPy reference
+	$(BIN)/idleband bench
+	$(BIN)/python benchmarks/against_numpy.py
+
+wheel: install  ## build a wheel into dist/
+	$(BIN)/python -m build --wheel
+
+lock: install  ## write the installed versions into constraints.txt
+	@{ head -1 constraints.txt; $(BIN)/python -m pip list --format=freeze --exclude idleband --exclude pip --exclude setuptools; } > constraints.new
+	mv constraints.new constraints.txt
+
+clean:  ## remove what was built and installed
+	rm -rf $(VENV) dist build results

@@ -1,0 +1,38 @@
+"""idleband hands out idle radio channels: restless, contextual, multi-play bandits, simulated fast.
+
+scenario + policies -> experiment -> simulate -> results -> figures.
+"""
+
+from importlib.metadata import version
+
+from idleband.errors import InputError
+from idleband.experiments.study import Study, compare, load
+from idleband.kernels.rng import beta, gamma, normal, uniform
+from idleband.kernels.selection import top_m
+from idleband.policies.base import AtLeast, OneOf
+from idleband.policies.registry import POLICIES, policy, register
+from idleband.scenario.scenario import Scenario, scenario
+from idleband.simulation.simulate import Result, simulate
+
+__version__ = version("idleband")
+
+__all__ = [
+    "POLICIES",
+    "AtLeast",
+    "InputError",
+    "OneOf",
+    "Result",
+    "Scenario",
+    "Study",
+    "beta",
+    "compare",
+    "gamma",
+    "load",
+    "normal",
+    "policy",
+    "register",
+    "scenario",
+    "simulate",
+    "top_m",
+    "uniform",
+]

@@ -1,0 +1,3 @@
+from idleband.cli import main
+
+main()

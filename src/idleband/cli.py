@@ -1,0 +1,267 @@
+"""The command `idleband`: parse, call, print."""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NoReturn
+
+from idleband.errors import InputError, unknown
+from idleband.experiments.spec import Experiment, every_policy, experiment, read_experiment
+from idleband.experiments.study import Study, load, run_experiment
+from idleband.policies.registry import POLICIES, Case, policy
+from idleband.report.card import card, card_text
+from idleband.report.plots import save_figures
+from idleband.report.text import aligned
+from idleband.scenario import fields
+from idleband.scenario.presets import PRESETS
+from idleband.scenario.scenario import Scenario, scenario
+from idleband.simulation.bench import bench
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with errors in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="idleband", description="Hand out idle radio channels: policies for restless channels.")
+    parser.add_argument("--version", action="version", version=f"idleband {version('idleband')}")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=_Parser)
+
+    def add(name: str, does: str, call: Any, **more: Any) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=does, description=does, **more)
+        command.set_defaults(call=call)
+        return command
+
+    run = add("run", "run an experiment: a preset or a TOML file; the same command resumes or extends it", _run)
+    run.add_argument("what", metavar="SCENARIO|FILE.toml", help="S1 to S4, or an experiment file")
+    run.add_argument(
+        "--policy", action="append", metavar="NAME[:key=value,...]",
+        help="a policy, or file.py:NAME for one of your own; may be repeated (default: those of the file, or all)",
+    )  # fmt: skip
+    run.add_argument("--horizon", metavar="T", help="slots (default 1e5, at most 1e10)")
+    run.add_argument("--replications", metavar="R", help="independent repetitions (default 5)")
+    run.add_argument("--seed", metavar="N", help="default 0")
+    run.add_argument("--out", metavar="DIR", help="where the results go (default results/NAME)")
+    run.add_argument("--threads", metavar="N", help="default: one per core")
+
+    scenarios = add("scenarios", "what scenarios there are", _scenarios)
+    policies = add("policies", "what policies there are, and their parameters", _policies)
+    show = add("show", "a scenario's card", _show)
+    show.add_argument("what", metavar="SCENARIO|FILE.toml")
+    show.add_argument("--seed", metavar="N", default="0", help="of the theta that is shown, if it is drawn (default 0)")
+    cost = add("cost", "one slot's regret of a selection, in means without perturbation", _cost)
+    cost.add_argument("what", metavar="SCENARIO|FILE.toml")
+    cost.add_argument("channels", metavar="1,2,3,...", help="M channels, numbered from 1")
+    plot = add("plot", "the figures again, from stored results only", _plot)
+    plot.add_argument("folder", metavar="DIR")
+    speed = add("bench", "speed here, per policy, beside the bare loop", _bench)
+    for command in (scenarios, policies, show, cost, speed):
+        command.add_argument("--json", action="store_true", help="for programs")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line; ends with status 0, 2 on a mistake in the input, or 130 on Ctrl-C."""
+    try:
+        options = _parser().parse_args(arguments)
+        options.call(options)
+        sys.stdout.flush()
+        sys.exit(0)
+    except InputError as error:
+        print(f"idleband: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        print("idleband: stopped; what was finished is kept, and the same command goes on from there", file=sys.stderr)
+        sys.exit(130)
+
+
+def _scenario(what: str) -> Scenario:
+    if what.endswith(".toml") or what in PRESETS:
+        return scenario(what)
+    raise unknown("scenario", what, [*PRESETS, "FILE.toml"])
+
+
+# --- run -------------------------------------------------------------------------------------------------------------
+
+
+def _run(options: argparse.Namespace) -> None:
+    size = {key: getattr(options, key) for key in ("horizon", "replications", "seed")}
+    size = {key: value for key, value in size.items() if value is not None}
+    cases = [_case(text) for text in options.policy or ()]
+    if options.what.endswith(".toml"):
+        spec = read_experiment(Path(options.what), cases, **size)
+    else:
+        spec = experiment(_scenario(options.what), cases or every_policy(), **size)
+    out = Path(options.out or f"results/{spec.scenario.name}")
+    threads = None if options.threads is None else fields.whole(options.threads, "--threads", 1, 1024)
+
+    with _progress() as bar:
+
+        def started(merged: Experiment, missing: int, total: int) -> None:
+            kept = f", {total - missing} already there" if missing < total else ""
+            print(
+                f"{merged.scenario.name}: {len(merged.cases)} policies x {merged.replications} replications x"
+                f" {merged.horizon} slots{kept}"
+            )
+            bar.start(missing * merged.horizon)
+
+        study = run_experiment(spec, out, threads=threads, started=started, progress=bar.advance)
+    for result in study.results:
+        if result.note:
+            print(f"note: {result.label} ran interpreted, because it does not compile: {result.note}")
+        elif POLICIES[result.policy].source is not None:
+            print(f"note: {result.label} ran compiled")
+    _print_study(study)
+    figures = save_figures(study.scenario, study.results, out)
+    print(f"figure:  {figures[0]}  (and .svg)")
+    print(f"results: {out / 'results.parquet'}")
+
+
+def _case(text: str) -> Case:
+    """A policy as it is written on the command line: NAME or file.py:NAME, then :key=value,key=value."""
+    head, settings = text, ""
+    if "=" in text:
+        head, _, settings = text[: text.index("=")].rpartition(":")
+        settings += text[text.index("=") :]
+        if not head:
+            raise InputError(f"--policy {text}: must be NAME:key=value,key=value")
+    parameters = {}
+    for setting in filter(None, settings.split(",")):
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise InputError(f"--policy {text}: '{setting}' must be key=value")
+        parameters[key.strip()] = value.strip()
+    return policy(head, **parameters)
+
+
+class _Bar:
+    """A progress bar with rate and time left, on a terminal; elsewhere nothing."""
+
+    def __init__(self, display: Any) -> None:
+        self.display = display
+        self.task: Any = None
+
+    def start(self, slots: int) -> None:
+        if self.display is not None and slots > 0:
+            self.task = self.display.add_task("compiling, then running", total=slots, rate="")
+
+    def advance(self, slots: int) -> None:
+        if self.task is not None:
+            self.display.update(self.task, advance=slots, description="running")
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[_Bar]:
+    if not sys.stderr.isatty():
+        yield _Bar(None)
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed / 1e6:.2f} M slots/s" if task.speed else "")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        yield _Bar(display)
+
+
+def _print_study(study: Study) -> None:
+    print("\nmean per slot over replications, +- half a 95% interval; best first\n")
+    rows = [["policy", "reward", "regret static", "regret genie", "sub-optimal picks", "collisions"]]
+    for label, row in study.table().iterrows():
+        cells = [
+            f"{row[c]:.4f} +-{row[c + '_pm']:.4f}"
+            for c in ("reward", "regret_static", "regret_genie", "suboptimal_static", "collisions")
+        ]
+        rows.append([str(label), *cells])
+    print(aligned(rows) + "\n")
+
+
+# --- what there is ---------------------------------------------------------------------------------------------------
+
+
+def _scenarios(options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps({name: preset._asdict() for name, preset in PRESETS.items()}, indent=1))
+        return
+    print(aligned([(name, preset.note) for name, preset in PRESETS.items()]))
+    print("\nA scenario of your own is a TOML file: see docs/scenarios.md. `idleband show S1` prints a card.")
+
+
+def _policies(options: argparse.Namespace) -> None:
+    if options.json:
+        listing = {
+            name: {
+                "description": p.description,
+                "reference": p.reference,
+                "parameters": {
+                    q.name: {"default": q.default, "allowed": q.allowed, "meaning": q.meaning}
+                    for q in p.parameters.values()
+                },
+            }
+            for name, p in POLICIES.items()
+        }
+        print(json.dumps(listing, indent=1))
+        return
+    for name, p in POLICIES.items():
+        print(f"{name}\n    {p.description}  [{p.reference}]")
+        for q in p.parameters.values():
+            default = str(q.default).lower() if isinstance(q.default, bool) else q.default
+            print(f"      {q.name} = {default}: {q.meaning} ({q.allowed})")
+
+
+def _show(options: argparse.Namespace) -> None:
+    seed = fields.whole(options.seed, "--seed", 0, 2**63 - 1)
+    data = card(_scenario(options.what), seed)
+    print(json.dumps(data, indent=1) if options.json else card_text(data))
+
+
+def _cost(options: argparse.Namespace) -> None:
+    world = _scenario(options.what)
+    cost = world.cost([c.strip() for c in options.channels.split(",")])
+    if options.json:
+        print(json.dumps({"scenario": world.name, "channels": options.channels, "cost": cost}))
+    else:
+        print(f"{cost:.3f}")
+
+
+def _plot(options: argparse.Namespace) -> None:
+    study = load(options.folder)
+    for path in save_figures(study.scenario, study.results, Path(options.folder)):
+        print(path)
+
+
+def _bench(options: argparse.Namespace) -> None:
+    data = bench()
+    if options.json:
+        print(json.dumps(data, indent=1))
+        return
+    size = data["scenario"]
+    print(f"one core, {size['name']}: K = {size['K']}, M = {size['M']}, d = {size['d']}; best of {data['rounds']} runs")
+    rows = [("", "us a slot", "x bare loop", "slots a second")]
+    for row in data["loops"]:
+        ratio, rate = f"{row['ratio_to_bare']:.2f}", f"{row['slots_per_second']:,.0f}"
+        rows.append((row["loop"], f"{row['microseconds']:.3f}", ratio, rate))
+    print(aligned(rows))

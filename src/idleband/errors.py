@@ -1,0 +1,27 @@
+"""What goes wrong in a way the user can mend: one line, no traceback."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """A mistake in the input, or a file that cannot be used, told in one line.
+
+    The line names the field, the value and what is allowed. The command line prints it and ends with status 2.
+
+    >>> raise InputError("scenario.users = 0: must be a whole number from 1 to 10")
+    Traceback (most recent call last):
+    idleband.errors.InputError: scenario.users = 0: must be a whole number from 1 to 10
+    """
+
+
+def unknown(what: str, name: object, options: Iterable[str]) -> InputError:
+    """The error for a name that is not among the options, with the one that was probably meant.
+
+    >>> print(unknown("policy", "mp-ubc", ["mp-ucb", "mp-ts"]))
+    unknown policy 'mp-ubc': did you mean 'mp-ucb'? Known: mp-ucb, mp-ts
+    """
+    known = list(options)
+    close = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return InputError(f"unknown {what} '{name}': {hint}Known: {', '.join(known) or 'none'}")

@@ -1,0 +1,1 @@
+"""What to run, as data; and what was run, in files."""

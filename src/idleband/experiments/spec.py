@@ -1,0 +1,95 @@
+"""An experiment as data: a scenario, cases, and a size."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from idleband.errors import InputError
+from idleband.policies.registry import POLICIES, Case, policy
+from idleband.scenario import fields
+from idleband.scenario.scenario import Scenario, from_table, read_toml
+from idleband.simulation.simulate import check_size
+
+
+@dataclass(frozen=True)
+class Experiment:
+    scenario: Scenario
+    cases: tuple[Case, ...]
+    horizon: int = 100_000
+    replications: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.cases:
+            raise InputError("policy: an experiment needs at least one")
+        labels = [case.label for case in self.cases]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise InputError(f"policy {label}: given twice")
+
+    def to_table(self, where: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """As it would stand in a file, complete. `where` gives file.py:name for policies from a user's file."""
+        where = where or {}
+        return {
+            "schema": 1,
+            "experiment": {"horizon": self.horizon, "replications": self.replications, "seed": self.seed},
+            "scenario": self.scenario.to_dict(),
+            "policy": [{"name": where.get(c.label, c.policy.name), **c.values} for c in self.cases],
+        }
+
+
+def every_policy() -> list[Case]:
+    """All policies of the package, with their defaults."""
+    return [policy(p) for p in POLICIES.values() if p.source is None]
+
+
+def experiment(
+    scenario: Scenario, cases: Iterable[Case], horizon: Any = 100_000, replications: Any = 5, seed: Any = 0
+) -> Experiment:
+    """An experiment, its size validated."""
+    return Experiment(scenario, tuple(cases), *check_size(horizon, replications, seed))
+
+
+def read_experiment(path: Path, cases: Iterable[Case] = (), **size: Any) -> Experiment:
+    """An experiment from a TOML file; cases and a size (horizon, replications, seed) given here replace the file's.
+
+    Without cases here or there, all policies of the package run. A policy's `file.py:name` is looked up from the
+    folder of the file.
+    """
+    data = read_toml(path)
+    try:
+        fields.check_keys(data, ("schema", "scenario", "experiment", "policy"), "the file")
+        fields.whole(data.get("schema", 1), "schema", 1, 1)
+        if "scenario" not in data:
+            raise InputError("[scenario] is missing")
+        world = from_table(fields.table(data["scenario"], "scenario"))
+        own_size = fields.table(data.get("experiment", {}), "experiment")
+        fields.check_keys(own_size, ("horizon", "replications", "seed"), "experiment")
+        entries = data.get("policy", [])
+        if not isinstance(entries, list):
+            raise InputError("policy: write [[policy]], once for each")
+        own_cases = [case for entry in entries for case in grid(fields.table(entry, "policy"), path.parent)]
+        return experiment(world, tuple(cases) or own_cases or every_policy(), **{**own_size, **size})
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def grid(entry: Mapping[str, Any], folder: Path = Path()) -> list[Case]:
+    """The cases of one [[policy]] entry: a list as a value is a grid.
+
+    >>> [case.label for case in grid({"name": "mp-lucb", "beta": [0.1, 0.5]})]
+    ['mp-lucb beta=0.1', 'mp-lucb beta=0.5']
+    """
+    name = entry.get("name")
+    if not isinstance(name, str):
+        raise InputError(f"policy.name = {name!r}: must be the name of a policy, or file.py:name")
+    if ".py:" in name:
+        name = str(folder / name)
+    parameters = {key: value for key, value in entry.items() if key != "name"}
+    axes = [[(key, v) for v in (value if isinstance(value, list) else [value])] for key, value in parameters.items()]
+    for key, value in parameters.items():
+        if value == []:
+            raise InputError(f"policy {entry['name']}: {key} = []: a grid needs at least one value")
+    return [policy(name, **dict(point)) for point in itertools.product(*axes)]

@@ -1,0 +1,312 @@
+"""Results on disk: nothing finished is lost, nothing stale is reused, anybody can read them.
+
+    DIR/experiment.toml    the experiment as it was run, complete; policies/ beside it holds users' own policies
+    DIR/units/KEY.npz      one finished unit of work each; KEY is a hash of everything that shapes its numbers
+    DIR/results.parquet    the tidy table, DIR/plays.parquet the plays per channel
+    DIR/manifest.json      versions, machine, duration, keys
+
+Every file is written beside its place, synced, and renamed into it, so a file that is there is whole.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import platform
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from idleband.errors import InputError
+from idleband.experiments.spec import Experiment, read_experiment
+from idleband.kernels.compile import source_hash
+from idleband.policies.registry import Case, policy_file
+from idleband.scenario import fields
+from idleband.simulation.simulate import COLUMNS, Outcome, Result, Unit
+
+try:
+    import fcntl
+except ImportError:  # no such locks on Windows: there, two processes in one folder are not kept apart
+    fcntl = None  # type: ignore[assignment]
+
+SCHEMA = 1
+OWN_NAMES = ("results.parquet", "plays.parquet", "manifest.json", "units", "policies")
+
+
+def unit_key(experiment: Experiment, unit: Unit) -> str:
+    """A hash of everything that shapes the numbers of a unit. The number of replications does not."""
+    case = unit.case
+    content = {
+        "schema": SCHEMA,
+        "sources": source_hash(),
+        "scenario": experiment.scenario.to_dict(),
+        "horizon": experiment.horizon,
+        "seed": experiment.seed,
+        "replication": unit.replication,
+        "case": None if case is None else [case.policy.name, case.policy.source, case.values],
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+class Store:
+    """The folder of an experiment. Use `open_store`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def has(self, key: str) -> bool:
+        return self._unit(key).exists()
+
+    def _unit(self, key: str) -> Path:
+        return self.folder / "units" / f"{key}.npz"
+
+    def save(self, key: str, outcome: Outcome) -> None:
+        buffer = io.BytesIO()
+        header = np.frombuffer(json.dumps({"schema": SCHEMA, "key": key, "note": outcome.note}).encode(), np.uint8)
+        np.savez(buffer, header=header, curves=outcome.curves, plays=outcome.plays)
+        write_durably(self._unit(key), buffer.getvalue())
+
+    def load(self, key: str) -> Outcome:
+        path = self._unit(key)
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                header = json.loads(data["header"].tobytes())
+                outcome = Outcome(data["curves"], data["plays"], None, str(header["note"]))
+            if header["schema"] != SCHEMA or header["key"] != key:
+                raise ValueError("its header is another unit's")
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            why = " ".join(str(error).split())
+            raise InputError(f"{path}: damaged ({why}); delete it to compute it again") from None
+        return outcome
+
+    def write_experiment(self, experiment: Experiment) -> None:
+        """experiment.toml, with copies of users' own policy files, so that it is complete."""
+        where: dict[str, str] = {}
+        for case in experiment.cases:
+            found = policy_file(case.policy)
+            if found is not None:
+                path, attribute = found
+                copy = Path("policies") / f"{path.stem.split('@')[0]}@{(case.policy.source or '')[:12]}.py"
+                if not (self.folder / copy).exists():
+                    write_durably(self.folder / copy, path.read_bytes())
+                where[case.label] = f"{copy.as_posix()}:{attribute}"
+        write_durably(self.folder / "experiment.toml", tomli_w.dumps(experiment.to_table(where)).encode())
+
+    def write_results(self, experiment: Experiment, results: Sequence[Result], seconds: float) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        def parquet(name: str, table: pyarrow.Table) -> None:
+            buffer = io.BytesIO()
+            table = table.replace_schema_metadata({**(table.schema.metadata or {}), b"idleband_schema": b"1"})
+            pyarrow.parquet.write_table(table, buffer)
+            write_durably(self.folder / name, buffer.getvalue())
+
+        parquet("results.parquet", tidy(results))
+        plays = [_plays_columns(result) for result in results]
+        parquet("plays.parquet", pyarrow.table({k: np.concatenate([p[k] for p in plays]) for k in plays[0]}))
+        units = [Unit(c, i) for i in range(experiment.replications) for c in (None, *experiment.cases)]
+        manifest = {
+            "schema": SCHEMA,
+            "versions": {"python": platform.python_version()}
+            | {name: version(name) for name in ("idleband", "numpy", "numba", "llvmlite", "pyarrow")},
+            "machine": {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count()},
+            "seed": experiment.seed,
+            "seconds": round(seconds, 3),
+            "sources": source_hash(),
+            "units": [
+                {
+                    "key": unit_key(experiment, unit),
+                    "case": unit.case.label if unit.case else "references",
+                    "replication": unit.replication,
+                }
+                for unit in units
+            ],
+        }
+        write_durably(self.folder / "manifest.json", (json.dumps(manifest, indent=1) + "\n").encode())
+
+
+@contextlib.contextmanager
+def open_store(folder: Path, experiment: Experiment) -> Iterator[tuple[Store, Experiment]]:
+    """Claim a folder for an experiment, and give the store and the experiment as extended by what is there.
+
+    More policies or more replications extend what is there; another scenario, seed or horizon is refused.
+    """
+    check_folder(folder, experiment)
+    try:
+        (folder / "units").mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written to: {error.strerror or error}") from None
+    with lock:
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(f"{folder}: in use by another run") from None
+        merged = check_folder(folder, experiment)
+        for leftover in folder.rglob(".tmp-*"):  # of a run that was killed: nobody else holds the lock
+            leftover.unlink(missing_ok=True)
+        store = Store(folder)
+        store.write_experiment(merged)
+        yield store, merged
+
+
+def check_folder(folder: Path, experiment: Experiment) -> Experiment:
+    """The experiment merged with the one that a folder holds, or the reason why the folder cannot be used."""
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise InputError(f"{folder}: {'is' if place == folder else f'lies below {place}, which is'} a file")
+    file = folder / "experiment.toml"
+    if not file.exists():
+        taken = [name for name in OWN_NAMES if name != "units" and (folder / name).exists()]
+        if taken:
+            raise InputError(f"{folder}: holds {taken[0]} but no experiment.toml; choose another folder")
+        return experiment
+    held = read_experiment(file)
+    for what in ("horizon", "seed"):
+        if getattr(held, what) != getattr(experiment, what):
+            raise InputError(
+                f"{folder}: holds another experiment ({what} {getattr(held, what)}, not {getattr(experiment, what)});"
+                " choose another folder"
+            )
+    if held.scenario != experiment.scenario:
+        raise InputError(f"{folder}: holds another experiment (another scenario: {_unlike(held, experiment)})")
+    labels = {case.label for case in experiment.cases}
+    kept: list[Case] = [case for case in held.cases if case.label not in labels]
+    replications = max(held.replications, experiment.replications)
+    return Experiment(
+        experiment.scenario, (*kept, *experiment.cases), experiment.horizon, replications, experiment.seed
+    )
+
+
+def _unlike(held: Experiment, given: Experiment) -> str:
+    a, b = held.scenario.to_dict(), given.scenario.to_dict()
+    return ", ".join(key for key in {**a, **b} if a.get(key) != b.get(key)) + " differs"
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file so that it is either whole or not there, even if the machine stops meanwhile."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}; what was finished is kept") from None
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def tidy(results: Sequence[Result]) -> Any:
+    """The tidy table of several results; a parameter that a policy does not have is null."""
+    import pyarrow
+
+    parts = [result.columns() for result in results]
+    lengths = [len(part["t"]) for part in parts]
+    names = list(dict.fromkeys(name for part in parts for name in part))
+    columns: dict[str, Any] = {}
+    for name in names:
+        if all(isinstance(part.get(name), np.ndarray) for part in parts):
+            columns[name] = np.concatenate([part[name] for part in parts])
+        else:
+            values = [v for part, n in zip(parts, lengths, strict=True) for v in part.get(name, [None] * n)]
+            kinds = {type(v) for v in values if v is not None}
+            if len(kinds) > 1:  # two policies use one name for unlike things
+                values = [None if v is None else str(v) for v in values]
+            columns[name] = values
+    return pyarrow.table(columns)
+
+
+def _plays_columns(result: Result) -> dict[str, Any]:
+    R, K = result.plays.shape
+    return {
+        "scenario": np.array([result.scenario.name] * (R * K)),
+        "policy": np.array([result.policy] * (R * K)),
+        "label": np.array([result.label] * (R * K)),
+        "replication": np.repeat(np.arange(R), K),
+        "channel": np.tile(np.arange(K), R),
+        "plays": result.plays.ravel(),
+    }
+
+
+def read_results(folder: Path) -> tuple[Any, int, list[Result]]:
+    """Scenario, seed and results of a finished study, from its files alone; needs none of its policies."""
+    import pyarrow
+    import pyarrow.parquet
+
+    from idleband.scenario.scenario import from_table, read_toml
+
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
+    if not (folder / "experiment.toml").exists():
+        raise InputError(f"{folder}: holds no experiment (experiment.toml is missing)")
+    data = read_toml(folder / "experiment.toml")
+    for name in ("results.parquet", "plays.parquet"):
+        if not (folder / name).exists():
+            raise InputError(f"{folder}: not finished ({name} is missing); the same run command goes on with it")
+    try:
+        fields.whole(data.get("schema"), "schema", 1, SCHEMA)
+        scenario, seed = from_table(data["scenario"]), int(data["experiment"]["seed"])
+        path = folder / "results.parquet"
+        table = pyarrow.parquet.read_table(path)
+        path = folder / "plays.parquet"
+        plays = pyarrow.parquet.read_table(path)
+    except KeyError as error:
+        raise InputError(f"{folder / 'experiment.toml'}: {error} is missing") from None
+    except (OSError, pyarrow.ArrowException) as error:
+        why = " ".join(str(error).split())
+        raise InputError(f"{path}: damaged ({why}); the same run command writes it anew") from None
+    fixed = ("scenario", "policy", "label", "replication", "t", *COLUMNS)
+    labels = table.column("label").to_numpy(zero_copy_only=False)
+    play_labels = plays.column("label").to_numpy(zero_copy_only=False)
+    results = []
+    for label in dict.fromkeys(labels):
+        rows = np.flatnonzero(labels == label)
+        part = table.take(rows)
+        t = np.unique(part.column("t").to_numpy())
+        first = part.slice(0, 1).to_pylist()[0]
+        results.append(
+            Result(
+                scenario,
+                first["policy"],
+                str(label),
+                {k: v for k, v in first.items() if k not in fixed and v is not None},
+                seed,
+                t,
+                {name: part.column(name).to_numpy().astype(float).reshape(-1, len(t)) for name in COLUMNS},
+                plays.column("plays").to_numpy()[play_labels == label].reshape(-1, scenario.K),
+            )
+        )
+    return scenario, seed, results
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,163 @@
+"""A study: several policies on the same sample paths, side by side."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from idleband.errors import InputError, unknown
+from idleband.experiments.spec import Experiment, experiment
+from idleband.experiments.store import Store, open_store, read_results, unit_key
+from idleband.policies.registry import Case, policy
+from idleband.report.plots import regret_figure
+from idleband.scenario.scenario import Scenario
+from idleband.scenario.scenario import scenario as make_scenario
+from idleband.simulation.engine import Tick
+from idleband.simulation.metrics import Interval, interval, paired_difference
+from idleband.simulation.simulate import COLUMNS, Outcome, Result, Unit, assemble, run_units
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Study:
+    scenario: Scenario
+    seed: int
+    results: tuple[Result, ...]
+
+    @property
+    def labels(self) -> list[str]:
+        return [result.label for result in self.results]
+
+    def __getitem__(self, label: str) -> Result:
+        """The result of one case, by its label (a policy's name, and the parameters that differ from its defaults)."""
+        for result in self.results:
+            if result.label == label:
+                return result
+        raise unknown("case", label, self.labels)
+
+    def interval(self, label: str, column: str = "reward", *, per_slot: bool = False) -> Interval:
+        """The mean over replications of a column at the horizon, with its 95% interval."""
+        return interval(self._last(label, column, per_slot))
+
+    def difference(self, a: str, b: str, column: str = "reward", *, per_slot: bool = False) -> Interval:
+        """The paired difference a - b of a column at the horizon, with its 95% interval (Student t over replications).
+
+        Both ran on the same sample paths, so it is much narrower than the two intervals suggest.
+        """
+        return paired_difference(self._last(a, column, per_slot), self._last(b, column, per_slot))
+
+    def _last(self, label: str, column: str, per_slot: bool) -> Any:
+        if column not in COLUMNS:
+            raise unknown("column", column, COLUMNS)
+        result = self[label]
+        values = result.curves[column][:, -1]
+        return values / result.horizon if per_slot else values
+
+    def table(self) -> "pandas.DataFrame":
+        """One row per case, best reward first, at the horizon: means per slot over replications, and the half widths
+        of their 95% intervals."""
+        import pandas
+
+        rows = []
+        for result in self.results:
+            row: dict[str, Any] = {"label": result.label}
+            for column in COLUMNS:
+                found = self.interval(result.label, column, per_slot=True)
+                row[column] = found.mean
+                row[f"{column}_pm"] = found.high - found.mean
+            rows.append(row)
+        ranked = sorted(rows, key=lambda row: -row["reward"])
+        return pandas.DataFrame(ranked).set_index("label")
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The tidy table: one row per case, replication and checkpoint."""
+        import pandas
+
+        return pandas.concat([result.to_pandas() for result in self.results], ignore_index=True)
+
+    def plot(self, path: str | Path | None = None, reference: str = "static") -> "Figure":
+        """The regret figure, R(t) / (M ln t); saved where a path is given (.png, .svg, .pdf)."""
+        figure = regret_figure(self.scenario, self.results, reference)
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+
+def run_experiment(
+    spec: Experiment,
+    out: Path | None = None,
+    *,
+    threads: int | None = None,
+    started: Callable[[Experiment, int, int], None] | None = None,
+    progress: Tick | None = None,
+) -> Study:
+    """Run what is not there yet, keep each finished unit, and give the study.
+
+    `started` is told the experiment as merged with what the folder holds, and how many units of how many are to run.
+    """
+    if out is None:
+        return _run(spec, None, threads, started, progress)
+    with open_store(out, spec) as (store, merged):
+        return _run(merged, store, threads, started, progress)
+
+
+def _run(
+    spec: Experiment,
+    store: Store | None,
+    threads: int | None,
+    started: Callable[[Experiment, int, int], None] | None,
+    progress: Tick | None,
+) -> Study:
+    began = perf_counter()
+    units = [Unit(case, i) for i in range(spec.replications) for case in (None, *spec.cases)]
+    keys = {unit: unit_key(spec, unit) for unit in units}
+    outcomes: dict[Unit, Outcome] = {}
+    if store is not None:
+        outcomes |= {unit: store.load(key) for unit, key in keys.items() if store.has(key)}
+    missing = [unit for unit in units if unit not in outcomes]
+
+    def done(unit: Unit, outcome: Outcome) -> None:
+        if store is not None:
+            store.save(keys[unit], outcome)
+        outcomes[unit] = outcome
+
+    if started is not None:
+        started(spec, len(missing), len(units))
+    run_units(spec.scenario, missing, spec.horizon, spec.seed, done, threads=threads, progress=progress)
+    R = spec.replications
+    results = tuple(assemble(spec.scenario, c, spec.seed, spec.horizon, outcomes, R) for c in spec.cases)
+    if store is not None:
+        store.write_results(spec, results, perf_counter() - began)
+    return Study(spec.scenario, spec.seed, results)
+
+
+def compare(
+    scenario: Any,
+    policies: Iterable["str | Case | type"],
+    *,
+    horizon: Any = 100_000,
+    replications: Any = 5,
+    seed: Any = 0,
+    out: str | Path | None = None,
+    threads: int | None = None,
+) -> Study:
+    """Run several policies on the same sample paths; with `out`, keep the results in a folder and resume from it.
+
+    >>> study = compare("S1", ["mp-random", "mp-ucb"], horizon=1000, replications=3)
+    >>> study.difference("mp-ucb", "mp-random").low > 0
+    True
+    """
+    if isinstance(policies, str | Case | type):
+        raise InputError("policies: must be a list of policies")
+    spec = experiment(make_scenario(scenario), [policy(p) for p in policies], horizon, replications, seed)
+    return run_experiment(spec, None if out is None else Path(out), threads=threads)
+
+
+def load(folder: str | Path) -> Study:
+    """A stored study again, from its files alone."""
+    scenario, seed, results = read_results(Path(folder))
+    return Study(scenario, seed, tuple(results))

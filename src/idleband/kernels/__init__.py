@@ -1,0 +1,1 @@
+"""Small compiled pieces that policies and the environment share."""

@@ -1,0 +1,66 @@
+"""Ridge regression, one sample at a time: A = lambda I + sum x x', theta = A^-1 b.
+
+Kept are A^-1 and theta. With v = A^-1 x, one sample (x, y) changes them by
+    A^-1 -= v v' / (1 + x'v)            (Sherman and Morrison)
+    theta += v (y - x'theta) / (1 + x'v)
+so the vector v that ranking needs for the width is all that learning needs too. `models` hold one model a row; `m` is
+the model, `k` the channel whose context is meant.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from idleband.kernels.compile import jit
+
+Floats = npt.NDArray[np.float64]
+
+
+@jit
+def width_squared(A_inv: Floats, m: int, x: Floats, v: Floats, k: int) -> float:
+    """x' A^-1 x for the context x[k] under model m, with A^-1 x left in v[k]."""
+    d = x.shape[1]
+    for i in range(d):
+        v[k, i] = 0.0
+    # By columns (A^-1 is symmetric), so that the inner loops run in vector registers, and four columns at a time, so
+    # that v[k] is loaded and stored a quarter as often.
+    fours = d - d % 4
+    for j in range(0, fours, 4):
+        x0, x1, x2, x3 = x[k, j], x[k, j + 1], x[k, j + 2], x[k, j + 3]
+        for i in range(d):
+            v[k, i] += (A_inv[m, j, i] * x0 + A_inv[m, j + 1, i] * x1) + (
+                A_inv[m, j + 2, i] * x2 + A_inv[m, j + 3, i] * x3
+            )
+    for j in range(fours, d):
+        x0 = x[k, j]
+        for i in range(d):
+            v[k, i] += A_inv[m, j, i] * x0
+    q = 0.0
+    for i in range(d):
+        q += v[k, i] * x[k, i]
+    return max(q, 0.0)
+
+
+@jit
+def predict(theta: Floats, m: int, x: Floats, k: int) -> float:
+    """theta . x for the context x[k] under model m."""
+    y = 0.0
+    for i in range(x.shape[1]):
+        y += theta[m, i] * x[k, i]
+    return y
+
+
+@jit
+def learn(A_inv: Floats, theta: Floats, m: int, v: Floats, k: int, q: float, error: float) -> None:
+    """Take in one sample of model m, with v[k] and q from width_squared and error = y - predict; spends v[k]."""
+    d = v.shape[1]
+    gain = error / (1.0 + q)
+    scale = 1.0 / math.sqrt(1.0 + q)
+    for i in range(d):
+        theta[m, i] += gain * v[k, i]
+        v[k, i] *= scale
+    for i in range(d):  # u u' with u = v / sqrt(1 + q) is symmetric to the last bit
+        u_i = v[k, i]
+        for j in range(d):
+            A_inv[m, i, j] -= u_i * v[k, j]

@@ -1,0 +1,1 @@
+"""How to choose: one file per idea."""

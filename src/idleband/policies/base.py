@@ -1,0 +1,181 @@
+"""What a policy is.
+
+A policy is three functions on explicit memory, and nothing else:
+
+    init(params, known) -> State                                     once, plain Python: allocate the memory
+    select(known, params, state, rng, slot, picks) -> int            every slot: write channels into picks, how many
+    update(known, params, state, rng, slot, k, s, r, n) -> None      for every picked channel: learn what it returned
+
+`Params` and `State` are NamedTuples; hyper-parameters are fields of `Params`, never closures, or a grid of six values
+would be compiled six times. The functions run once per slot inside the compiled loop, so they allocate nothing: `slot`
+lends them working arrays. Bounds of parameters stand in their annotations and are checked before anything runs.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+from idleband.errors import InputError, unknown
+from idleband.kernels.rng import Rng
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+__all__ = ["AtLeast", "Flags", "Floats", "Ints", "Known", "OneOf", "Policy", "Rng", "Slot"]
+
+
+class Known(NamedTuple):
+    """What every policy may know of the world before it starts."""
+
+    K: int  # channels
+    M: int  # channels to pick in a slot
+    d: int  # entries of a context
+    low: float  # rewards lie in [low, high]
+    high: float
+    span: float  # max(1, high - low), the scale of widths: the paper's world has the textbook widths
+    h_span: float  # the same for the state reward h
+    h: Floats  # (K, S) reward of a state, without perturbation
+    good: Flags  # (K, S) whether a state counts as good: no primary user
+    threshold: bool  # the reward is the threshold reward, else the additive one
+    measured: bool  # update receives the measured perturbation n, else nan
+
+
+class Slot(NamedTuple):
+    """What a policy sees before it picks, and arrays it may work in."""
+
+    t: int  # number of the slot, from 1
+    x: Floats  # (K, d) contexts
+    available: Flags  # (K,) channels that may be picked
+    sensed: Ints  # (K,) states, -1 where not sensed (all of them unless sensing = "all")
+    indices: Floats  # (K,) free to use, for the index of each channel
+    scratch: Floats  # (2K,) free to use, as top_m needs it
+
+
+class AtLeast(NamedTuple):
+    """The bound of a numeric parameter, for its annotation."""
+
+    low: float
+    above: bool = False  # whether low itself is excluded
+
+    def __str__(self) -> str:
+        return f"a finite number {'above' if self.above else 'of at least'} {self.low:g}"
+
+
+class OneOf:
+    """The words a parameter may be; kernels see the position of the word."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(self.words)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter as users meet it."""
+
+    name: str
+    kind: type  # float, int or bool; int with words for OneOf
+    default: Any  # as users write it: a word for OneOf
+    bound: AtLeast | OneOf | None
+    meaning: str
+
+    @property
+    def allowed(self) -> str:
+        if self.bound is not None:
+            return str(self.bound)
+        return {bool: "true or false", int: "a whole number", float: "a finite number"}[self.kind]
+
+    def public(self, value: Any) -> Any:
+        """The value as users write it, checked. Accepts text too, as it comes from the command line."""
+        if isinstance(self.bound, OneOf):
+            if isinstance(value, str) and value in self.bound.words:
+                return value
+        elif self.kind is bool:
+            if isinstance(value, bool | np.bool_):
+                return bool(value)
+            if isinstance(value, str) and value.lower() in ("true", "false"):
+                return value.lower() == "true"
+        elif (number := _number(value, self.kind)) is not None:
+            low = self.bound
+            if low is None or number > low.low or (number == low.low and not low.above):
+                return number
+        raise InputError(f"{self.name} = {value!r}: must be {self.allowed}")
+
+    def internal(self, public: Any) -> Any:
+        """The value as kernels see it."""
+        return self.bound.words.index(public) if isinstance(self.bound, OneOf) else public
+
+
+def _number(value: Any, kind: type) -> float | int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if not math.isfinite(number):
+        return None
+    if kind is int:
+        return int(number) if number == int(number) else None
+    return number
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy under its name: functions, parameters with defaults, and where it comes from."""
+
+    name: str
+    description: str
+    reference: str
+    params: type  # a NamedTuple class
+    init: Callable[..., Any]
+    select: Callable[..., int]
+    update: Callable[..., None]
+    preset: dict[str, Any] = field(default_factory=dict)  # defaults that differ from those of `params`, as users write
+    source: str | None = None  # hash of the user's file; None for the policies of this package
+    cacheable: bool = True  # false for what was typed into an interpreter
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters, by name, read from the annotations of `params`."""
+        found = {}
+        hints = get_type_hints(self.params, include_extras=True)
+        defaults: dict[str, Any] = self.params._field_defaults  # type: ignore[attr-defined]
+        for name, hint in hints.items():
+            kind, bound, meaning = hint, None, ""
+            if get_origin(hint) is Annotated:
+                kind, *notes = get_args(hint)
+                bound = next((note for note in notes if isinstance(note, AtLeast | OneOf)), None)
+                meaning = next((note for note in notes if isinstance(note, str)), "")
+            if kind not in (float, int, bool):
+                raise InputError(f"policy '{self.name}': parameter {name} must be a float, an int or a bool")
+            if name not in defaults:
+                raise InputError(f"policy '{self.name}': parameter {name} needs a default")
+            default = self.preset.get(name, defaults[name])
+            if isinstance(bound, OneOf) and not isinstance(default, str):
+                default = bound.words[default]
+            found[name] = Parameter(name, kind, default, bound, meaning)
+        return found
+
+    def values(self, given: dict[str, Any]) -> dict[str, Any]:
+        """All parameters as users write them: the given ones, checked, over the defaults."""
+        parameters = self.parameters
+        for name in given:
+            if name not in parameters:
+                raise unknown(f"parameter of policy {self.name}", name, parameters)
+        try:
+            return {name: p.public(given.get(name, p.default)) for name, p in parameters.items()}
+        except InputError as error:
+            raise InputError(f"policy {self.name}: {error}") from None
+
+    def compiled_params(self, values: dict[str, Any]) -> Any:
+        """The `Params` that kernels read."""
+        kinds = self.parameters
+        return self.params(**{name: kinds[name].kind(kinds[name].internal(v)) for name, v in values.items()})

@@ -1,0 +1,169 @@
+"""The regenerative cycle algorithm: blocks of play that make a restless channel's rewards comparable.
+
+Tekin and Liu, "Online learning of rested and restless bandits", IEEE Trans. Information Theory 58(8), 2012. Each
+channel has a regenerative state: the first state ever seen on it. A block of a channel is
+
+    SB1   from its start until that state is seen (empty in a channel's first block)
+    SB2   from there until the state is seen again
+    SB3   that last slot
+
+Rewards are earned in all of it, only SB2 feeds the statistics, and only when the block ends: a block that is dropped
+leaves no trace. M blocks run side by side; a freed place goes to the best index among the channels not in a block.
+
+The block machine (`Blocks` and the functions on it) is a wrapper around any index. A policy in this frame writes
+
+    places = free_places(blocks, ...)         drop blocks of unavailable channels, count the places to fill
+    if places > 0: index of every idle channel, then start_blocks(...)
+    return playing(blocks, picks)
+
+and feeds `observe` with what it learns from. RCA-M, the plain version, is at the end of the file.
+"""
+
+import math
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from idleband.kernels.compile import jit
+from idleband.kernels.selection import top_m
+from idleband.policies.base import AtLeast, Flags, Floats, Ints, Known, Rng, Slot
+
+IDLE, SB1, SB2, DONE = range(4)  # DONE: block over, but the place is kept until all are refilled together
+
+
+class Blocks(NamedTuple):
+    origin: Ints  # (K,) regenerative state, -1 before the first play
+    phase: Ints  # (K,) IDLE, SB1, SB2 or DONE
+    open_sum: Floats  # (K,) SB2 of the running block
+    open_slots: Floats  # (K,)
+    total: Floats  # (K,) SB2 of finished blocks
+    slots: Floats  # (K,)
+    all_slots: Floats  # (1,) t2, the sum of slots over channels
+    dropped: Ints  # (1,) blocks that were dropped
+    idle: Flags  # (K,) working array: available and not in a block
+
+
+def new_blocks(K: int) -> Blocks:
+    return Blocks(
+        origin=np.full(K, -1, np.int64),
+        phase=np.zeros(K, np.int64),
+        open_sum=np.zeros(K),
+        open_slots=np.zeros(K),
+        total=np.zeros(K),
+        slots=np.zeros(K),
+        all_slots=np.zeros(1),
+        dropped=np.zeros(1, np.int64),
+        idle=np.zeros(K, np.bool_),
+    )
+
+
+@jit
+def drop(blocks: Blocks, k: int) -> None:
+    """End the block of channel k without a trace in the statistics."""
+    if blocks.phase[k] != DONE:
+        blocks.dropped[0] += 1
+    blocks.phase[k] = IDLE
+
+
+@jit
+def free_places(blocks: Blocks, available: Flags, M: int, synchronous: bool) -> int:
+    """How many places are to be filled in this slot, after dropping the blocks of unavailable channels."""
+    usable, busy, running = 0, 0, 0
+    for k in range(available.size):
+        if available[k]:
+            usable += 1
+        elif blocks.phase[k] != IDLE:
+            drop(blocks, k)
+        busy += blocks.phase[k] != IDLE
+        running += (blocks.phase[k] == SB1) | (blocks.phase[k] == SB2)
+    if synchronous and running == 0:  # the last block of the round has ended
+        for k in range(available.size):
+            blocks.phase[k] = IDLE
+        busy = 0
+    return min(M, usable) - busy
+
+
+@jit
+def start_blocks(blocks: Blocks, slot: Slot, places: int, picks: Ints) -> None:
+    """Give the free places to the idle channels with the highest slot.indices. Uses picks as working space."""
+    for k in range(slot.indices.size):
+        blocks.idle[k] = slot.available[k] & (blocks.phase[k] == IDLE)
+    count = top_m(slot.indices, blocks.idle, places, slot.scratch, picks)
+    for i in range(count):
+        blocks.phase[picks[i]] = SB1
+
+
+@jit
+def playing(blocks: Blocks, picks: Ints) -> int:
+    """Write the channels in a block into picks, in channel order; how many."""
+    count = 0
+    for k in range(blocks.phase.size):
+        picks[count] = k
+        count += blocks.phase[k] != IDLE
+    return count
+
+
+@jit
+def observe(blocks: Blocks, k: int, s: int, value: float, synchronous: bool) -> None:
+    """Channel k was played, was in state s and gave the value that its statistics are made of."""
+    if blocks.origin[k] < 0:
+        blocks.origin[k] = s
+    home = s == blocks.origin[k]
+    if blocks.phase[k] == SB1:
+        if home:
+            blocks.phase[k] = SB2
+            blocks.open_sum[k] = value
+            blocks.open_slots[k] = 1.0
+    elif blocks.phase[k] == SB2:
+        if home:  # this slot is SB3
+            blocks.total[k] += blocks.open_sum[k]
+            blocks.slots[k] += blocks.open_slots[k]
+            blocks.all_slots[0] += blocks.open_slots[k]
+            blocks.phase[k] = DONE if synchronous else IDLE
+        else:
+            blocks.open_sum[k] += value
+            blocks.open_slots[k] += 1.0
+
+
+@jit
+def block_index(blocks: Blocks, k: int, width: float, log_slots: float) -> float:
+    """Mean over SB2 + width sqrt(log_slots / T2_k), where log_slots is L ln t2; infinite before the first block."""
+    if blocks.slots[k] == 0.0:
+        return np.inf
+    return blocks.total[k] / blocks.slots[k] + width * math.sqrt(log_slots / blocks.slots[k])
+
+
+@jit
+def log_slots(blocks: Blocks, L: float) -> float:
+    """L ln t2, for block_index."""
+    return L * math.log(max(blocks.all_slots[0], 1.0))
+
+
+# --- RCA-M ---------------------------------------------------------------------------------------------------------
+
+
+class Params(NamedTuple):
+    L: Annotated[float, AtLeast(0.0), "width of the confidence interval, sqrt(L ln t2 / T2_k)"] = 1.0
+    synchronous: Annotated[bool, "refill all places together, when the last block ends"] = False
+
+
+def init(params: Params, known: Known) -> Blocks:
+    return new_blocks(known.K)
+
+
+@jit
+def select(known: Known, params: Params, blocks: Blocks, rng: Rng, slot: Slot, picks: Ints) -> int:
+    places = free_places(blocks, slot.available, known.M, params.synchronous)
+    if places > 0:
+        log_t2 = log_slots(blocks, params.L)
+        for k in range(known.K):
+            slot.indices[k] = block_index(blocks, k, known.span, log_t2)
+        start_blocks(blocks, slot, places, picks)
+    return playing(blocks, picks)
+
+
+@jit
+def update(
+    known: Known, params: Params, blocks: Blocks, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
+) -> None:
+    observe(blocks, k, s, r, params.synchronous)

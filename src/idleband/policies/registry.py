@@ -1,0 +1,229 @@
+"""One table of policies, and the decorator that adds a user's own."""
+
+import hashlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from idleband.errors import InputError, unknown
+from idleband.policies import klucb, lucb, random, regenerative, thompson, ucb
+from idleband.policies.base import Policy
+
+C = TypeVar("C")
+
+_LI = "Li, Li, Lu, Liu and Jin 2026"
+
+
+def _built_in(name: str, module: Any, description: str, reference: str, **preset: Any) -> Policy:
+    return Policy(
+        name, description, reference, module.Params, module.init, module.select, module.update, preset
+    )  # fmt: skip
+
+
+POLICIES: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        _built_in("mp-random", random, "M channels at random", _LI),
+        _built_in("mp-ucb", ucb, "mean reward + sqrt(L ln t / T_k)", "Chen, Wang and Yuan, ICML 2013"),
+        _built_in("mp-klucb", klucb, "Kullback-Leibler upper confidence bound", "Garivier and Cappe, COLT 2011"),
+        _built_in("mp-ts", thompson, "Thompson sampling, Beta(1,1) prior", "Komiyama, Honda, Nakagawa, ICML 2015"),
+        _built_in("rca-m", regenerative, "regenerative cycles, M blocks side by side", "Tekin and Liu, IEEE-IT 2012"),
+        _built_in("mp-lucb", lucb, "linear model of the perturbation, ranked every slot", _LI),
+        _built_in(
+            "mp-lucb-rca", lucb, "the same in RCA's frame, pessimistic width", _LI,
+            frame="rca", base="index", width="pessimistic", explore_first=True, L=1.0,
+        ),
+        _built_in(
+            "mp-lucb-printed", lucb, "Algorithm 1 to the letter: cannot learn", _LI,
+            target="prediction", base="none", estimate="add", replace="reward",
+        ),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A policy with all its parameters: what one line of a comparison is."""
+
+    policy: Policy
+    values: dict[str, Any]  # every parameter, as users write them
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Case) and (self.policy, self.values) == (other.policy, other.values)
+
+    def __hash__(self) -> int:
+        return hash((self.policy.name, self.policy.source, *self.values.values()))
+
+    @property
+    def label(self) -> str:
+        """The name, and the parameters that differ from the defaults.
+
+        >>> policy("mp-lucb", beta=0.5).label
+        'mp-lucb beta=0.5'
+        """
+        changed = [
+            f"{name}={_text(value)}"
+            for name, value in self.values.items()
+            if value != self.policy.parameters[name].default
+        ]
+        return " ".join([self.policy.name, *changed])
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def policy(source: "str | Policy | Case | type", /, **parameters: Any) -> Case:
+    """A policy by its name, `file.py:name`, or the decorated class itself, with parameters over the defaults.
+
+    >>> policy("mp-lucb", beta=0.5).values["frame"]
+    'slot'
+    """
+    if isinstance(source, Case):
+        return Case(source.policy, source.policy.values({**source.values, **parameters}))
+    found = source if isinstance(source, Policy) else _find(source)
+    return Case(found, found.values(parameters))
+
+
+def _find(source: Any) -> Policy:
+    if isinstance(source, type):
+        registered: Policy | None = source.__dict__.get("_idleband_policy")
+        if registered is None:
+            raise InputError(f"policy {source.__name__}: put @idleband.register above the class")
+        return registered
+    if not isinstance(source, str):
+        raise InputError(f"policy = {source!r}: must be a name, file.py:name, or a class under @idleband.register")
+    if ".py:" in source:
+        file, _, name = source.rpartition(":")
+        return _from_file(Path(file), name)
+    if source not in POLICIES:
+        raise unknown("policy", source, POLICIES)
+    return POLICIES[source]
+
+
+# --- a user's own ----------------------------------------------------------------------------------------------------
+
+
+class _NoParams(NamedTuple):
+    pass
+
+
+def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
+    """Class decorator: make a policy of a class that holds `init`, `select`, `update` and optionally `Params`.
+
+    The class is only a bundle: its functions take no self. Its name, or `name`, becomes the policy's name, and the
+    first line of its docstring the description. It runs compiled if it can be compiled and interpreted if it cannot.
+
+    >>> @register(name="first-channels")
+    ... class FirstChannels:
+    ...     "The first M channels, always."
+    ...     def init(params, known):
+    ...         return ()
+    ...     def select(known, params, state, rng, slot, picks):
+    ...         for m in range(known.M):
+    ...             picks[m] = m
+    ...         return known.M
+    ...     def update(known, params, state, rng, slot, k, s, r, n):
+    ...         pass
+    >>> policy("first-channels").label
+    'first-channels'
+    """
+
+    def add(cls: type[C]) -> type[C]:
+        public = name or cls.__name__
+        members = vars(cls)
+        functions: dict[str, Callable[..., Any]] = {}
+        for part in ("init", "select", "update"):
+            function = getattr(members.get(part), "__func__", members.get(part))
+            if not callable(function):
+                raise InputError(f"policy {public}: {part} is missing; a policy has init, select and update")
+            functions[part] = function
+        if public in POLICIES and POLICIES[public].source is None:
+            raise InputError(f"policy {public}: this name is taken by a policy of the package")
+        source, cacheable = _source_of(cls, functions)
+        description = (inspect.getdoc(cls) or "a policy of your own").splitlines()[0]
+        own = Policy(
+            public, description, cls.__module__, members.get("Params", _NoParams),
+            functions["init"], functions["select"], functions["update"], source=source, cacheable=cacheable,
+        )  # fmt: skip
+        own.parameters  # noqa: B018  (an unusable Params is refused here, not at the first run)
+        cls._idleband_policy = own  # type: ignore[attr-defined]
+        POLICIES[public] = own
+        return cls
+
+    return add if cls is None else add(cls)
+
+
+def _source_of(cls: type, functions: Mapping[str, Callable[..., Any]]) -> tuple[str, bool]:
+    """A hash of the file that defines a user's policy (of its code, if there is no file), and whether to cache."""
+    try:
+        text = Path(inspect.getfile(cls)).read_bytes()
+        cacheable = cls.__module__ != "__main__"
+    except (TypeError, OSError):
+        code = [getattr(f, "__code__", None) for f in functions.values()]
+        text = b"\0".join(c.co_code + repr(c.co_consts).encode() + repr(c.co_names).encode() for c in code if c)
+        cacheable = False
+    return hashlib.sha256(text).hexdigest(), cacheable
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    source: str
+    module: Any
+
+
+_files: dict[Path, _Loaded] = {}
+
+
+def _from_file(path: Path, name: str) -> Policy:
+    module = _load(path.resolve(), str(path))
+    candidates: dict[str, Policy] = {}
+    for attribute, value in vars(module).items():
+        own = vars(value).get("_idleband_policy") if isinstance(value, type) else None
+        if own is not None:
+            candidates[attribute] = own
+            candidates[own.name] = own
+    if name not in candidates:
+        if not candidates:
+            raise InputError(f"{path}: holds no class under @idleband.register")
+        raise unknown(f"policy in {path}", name, candidates)
+    return candidates[name]
+
+
+def policy_file(policy: Policy) -> tuple[Path, str] | None:
+    """The file that a user's policy was loaded from and its name there; None for any other policy."""
+    for path, loaded in _files.items():
+        if loaded.source == policy.source:
+            return path, policy.name
+    return None
+
+
+def _load(path: Path, shown: str) -> Any:
+    try:
+        source = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{shown}: {error.strerror or error}") from None
+    if path in _files and _files[path].source == source:
+        return _files[path].module
+    # A name of its own for every path and content: compiled code is found again by it.
+    identity = hashlib.sha256(str(path).encode() + source.encode()).hexdigest()[:12]
+    module_name = re.sub(r"\W", "_", f"idleband_user_{path.stem}_{identity}")
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except InputError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InputError(f"{shown}: cannot be imported: {why}") from error
+    _files[path] = _Loaded(source, module)
+    return module

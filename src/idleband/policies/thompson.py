@@ -1,0 +1,44 @@
+"""MP-TS: Thompson sampling with a Beta(1, 1) prior, the M largest draws.
+
+Komiyama, Honda and Nakagawa, "Optimal regret analysis of Thompson sampling in stochastic multi-armed bandit problem
+with multiple plays", ICML 2015. Rewards are rescaled from the scenario's range to [0, 1]; fractional ones count as
+fractions of a success. An unplayed channel draws from its prior and is not forced to the front.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from idleband.kernels.compile import jit
+from idleband.kernels.rng import beta
+from idleband.kernels.selection import top_m
+from idleband.policies.base import Floats, Ints, Known, Rng, Slot
+
+
+class Params(NamedTuple):
+    pass
+
+
+class State(NamedTuple):
+    successes: Floats  # (K,) of the Beta posterior, prior included
+    failures: Floats  # (K,)
+
+
+def init(params: Params, known: Known) -> State:
+    return State(np.ones(known.K), np.ones(known.K))
+
+
+@jit
+def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+    for k in range(known.K):
+        slot.indices[k] = beta(rng, state.successes[k], state.failures[k])
+    return top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+
+
+@jit
+def update(
+    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
+) -> None:
+    share = min(1.0, max(0.0, (r - known.low) / (known.high - known.low)))
+    state.successes[k] += share
+    state.failures[k] += 1.0 - share

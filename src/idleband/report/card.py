@@ -1,0 +1,72 @@
+"""A scenario's card: what is worth knowing of it on one screen."""
+
+from typing import Any
+
+from idleband.report.text import aligned
+from idleband.scenario.scenario import Scenario
+
+
+def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
+    """The facts of a scenario; where theta is drawn, those of replication 1 under the seed."""
+    theta = scenario.theta(seed, 0)
+    means, error = scenario.mean_rewards(theta)
+    clear, _ = scenario.chances(theta, 1.0)
+    table = scenario.table_means
+    return {
+        **scenario.to_dict(),
+        "channels": scenario.K,
+        "theta": theta.tolist() if len({tuple(row) for row in theta.tolist()}) > 1 else theta[0].tolist(),
+        "theta_drawn": scenario.perturbation.drawn,
+        "stationary": [law.tolist() for law in scenario.laws],
+        "good_share": scenario.good_shares.tolist(),
+        "autocorrelation": scenario.autocorrelations.tolist(),
+        "mean_without_perturbation": table.tolist(),
+        "mean_with_perturbation": means.tolist(),
+        "mean_standard_error": error,
+        "clear": clear.tolist(),
+        "best_without_perturbation": [k + 1 for k in scenario.best(table)],
+        "best_with_perturbation": [k + 1 for k in scenario.best(means)],
+    }
+
+
+def card_text(data: dict[str, Any]) -> str:
+    """The card for a reader; channels are numbered from 1."""
+    law = data["perturbation"]
+    strength = ", ".join(f"{k} = {v}" for k, v in law.items() if k not in ("kind", "theta", "per_channel"))
+    lines = [
+        f"{data['name']}: {data['channels']} channels, {data['users']} handed out in a slot",
+        f"sensing {data['sensing']}, feedback {data['feedback']}, reward {data['reward']},"
+        f" contexts {data['context']['kind']} in {data['context']['dimension']} dimensions",
+        f"perturbation {law['kind']}{', ' + strength if strength else ''}"
+        + (" (theta below: replication 1 of this seed)" if data["theta_drawn"] else ""),
+    ]
+    theta = data["theta"]
+    if law["kind"] != "none" and not isinstance(theta[0], list) and len(theta) <= 16:
+        lines.append("theta = [" + ", ".join(f"{x:.3f}" for x in theta) + "]")
+    two_state = "p01" in data
+    chain_head = ["p01", "p10"] if two_state else ["states"]
+    head = ["channel", *chain_head, "good share", "autocorr.", "mean", "mean, perturbed", "P(n<1)"]
+    best, best_perturbed = set(data["best_without_perturbation"]), set(data["best_with_perturbation"])
+    rows = [head]
+    for k in range(data["channels"]):
+        chain = [f"{data['p01'][k]:g}", f"{data['p10'][k]:g}"] if two_state else [str(len(data["stationary"][k]))]
+        rows.append(
+            [
+                str(k + 1),
+                *chain,
+                f"{data['good_share'][k]:.4f}",
+                f"{data['autocorrelation'][k]:+.3f}",
+                f"{data['mean_without_perturbation'][k]:.4f}" + ("*" if k + 1 in best else " "),
+                f"{data['mean_with_perturbation'][k]:.4f}" + ("*" if k + 1 in best_perturbed else " "),
+                f"{data['clear'][k]:.4f}",
+            ]
+        )
+    lines += ["", aligned(rows)]
+    error = data["mean_standard_error"]
+    lines += [
+        "",
+        f"* the best {data['users']}: {', '.join(map(str, sorted(best)))} without perturbation,"
+        f" {', '.join(map(str, sorted(best_perturbed)))} with it"
+        + (f" (means with it from a sample, standard error {error:.1g})" if error else ""),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,443 @@
+"""Scenario: the world, validated once; from a name, a dict, keywords or a TOML file."""
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from idleband.errors import InputError, unknown
+from idleband.kernels.rng import LAW, stream
+from idleband.scenario import fields
+from idleband.scenario.markov import autocorrelation, gilbert_elliot, irreducible, stationary
+from idleband.scenario.perturbation import LAWS, below, clearest, draw_theta
+from idleband.scenario.presets import PRESETS
+from idleband.scenario.reward import HIGH, LOW, REWARDS
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+SENSING = ("played", "all")
+FEEDBACK = ("perturbation", "reward")
+CONTEXTS = ("uniform",)
+
+MOST_CHANNELS, MOST_STATES, MOST_ENTRIES = 100_000, 256, 4096
+TIE = 1e-12  # mean rewards closer than this are equal
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """How contexts disturb rewards. Of clear, theta_norm and theta at most one is given; the first two draw theta."""
+
+    kind: str = "linear"
+    clear: float | None = 0.7  # P(n < 1)
+    theta_norm: float | None = None
+    theta: tuple[tuple[float, ...], ...] | None = None  # one row for all channels, or one each
+    per_channel: bool = False  # draw a theta for each channel
+
+    @property
+    def drawn(self) -> bool:
+        return self.kind != "none" and self.theta is None
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """What the world is. Build one with `idleband.scenario`.
+
+    >>> S4 = scenario("S4")
+    >>> S4.K, S4.users, [k + 1 for k in S4.best(S4.table_means)]
+    (10, 5, [2, 4, 5, 7, 8])
+    """
+
+    name: str
+    transition: tuple[Floats, ...]  # K matrices (S_k, S_k)
+    rewards: tuple[Floats, ...]  # K arrays (S_k,): the state reward h
+    good: tuple[Flags, ...]  # K arrays (S_k,): states without a primary user
+    users: int  # M
+    sensing: str = "played"
+    feedback: str = "perturbation"
+    reward: str = "threshold"
+    context: str = "uniform"
+    dimension: int = 8  # d
+    perturbation: Perturbation = Perturbation()
+    availability: tuple[tuple[bool, ...], ...] = ()  # rows of K, used in turn; none: all channels, always
+
+    # --- derived ---------------------------------------------------------------------------------------------------
+
+    @property
+    def K(self) -> int:
+        return len(self.transition)
+
+    @property
+    def two_state(self) -> bool:
+        """Whether all channels are Gilbert-Elliot channels with state 1 the good one."""
+        return all(len(P) == 2 and list(g) == [False, True] for P, g in zip(self.transition, self.good, strict=True))
+
+    @cached_property
+    def laws(self) -> tuple[Floats, ...]:
+        """Stationary laws of the channels."""
+        return tuple(stationary(P) for P in self.transition)
+
+    @cached_property
+    def good_shares(self) -> Floats:
+        """(K,) share of slots in which a channel is good: no primary user on it."""
+        return np.array([float(law[g].sum()) for law, g in zip(self.laws, self.good, strict=True)])
+
+    @cached_property
+    def table_means(self) -> Floats:
+        """(K,) mean rewards without perturbation: table II of the paper."""
+        return np.array([float(law @ h) for law, h in zip(self.laws, self.rewards, strict=True)])
+
+    @cached_property
+    def autocorrelations(self) -> Floats:
+        """(K,) correlation of a channel's state reward from one slot to the next."""
+        return np.array([autocorrelation(P, h) for P, h in zip(self.transition, self.rewards, strict=True)])
+
+    @property
+    def available(self) -> Flags:
+        """(P, K) rows of availability, used in turn, slot by slot."""
+        return np.array(self.availability or [[True] * self.K], np.bool_)
+
+    def theta(self, seed: int, replication: int) -> Floats:
+        """(K, d) the law's parameters in a replication, the same row for all channels unless they have their own."""
+        law, d = self.perturbation, self.dimension
+        if law.kind == "none":
+            return np.zeros((self.K, d))
+        if law.theta is not None:
+            rows = np.array(law.theta)
+        else:
+            rng = stream(seed, replication, LAW)
+            count = self.K if law.per_channel else 1
+            rows = np.array([draw_theta(rng, d, clear=law.clear, norm=law.theta_norm) for _ in range(count)])
+        return np.ascontiguousarray(np.broadcast_to(rows, (self.K, d)))
+
+    def chances(self, theta: Floats, level: float) -> tuple[Floats, float]:
+        """(K,) P(n < level) for each channel, and the largest standard error among them (0: exact)."""
+        memo = {row.tobytes(): below(row, level) for row in np.unique(theta, axis=0)}
+        found = [memo[row.tobytes()] for row in theta]
+        return np.array([p for p, _ in found]), max(error for _, error in found)
+
+    def mean_rewards(self, theta: Floats) -> tuple[Floats, float]:
+        """(K,) mean rewards mu, perturbation included, and the largest standard error among them (0: exact)."""
+        if self.reward == "additive":
+            return self.table_means - theta.sum(axis=1) / 2, 0.0
+        clear, error = self.chances(theta, 1.0)
+        negative, error0 = self.chances(theta, 0.0)
+        chance = self.good_shares * clear + (1 - self.good_shares) * negative
+        return LOW + (HIGH - LOW) * chance, (HIGH - LOW) * max(error, error0)
+
+    def reward_range(self) -> tuple[float, float]:
+        """[low, high] of the rewards, whatever theta is drawn: what a policy may know beforehand."""
+        if self.reward == "threshold":
+            return LOW, HIGH
+        law, d = self.perturbation, self.dimension
+        least, most = 0.0, 0.0
+        if law.theta is not None:
+            rows = np.array(law.theta)
+            least, most = float(rows.clip(max=0).sum(axis=1).min()), float(rows.clip(min=0).sum(axis=1).max())
+        elif law.kind != "none":
+            most = (law.theta_norm or 1.0) * math.sqrt(d)
+        h = np.concatenate(self.rewards)
+        return float(h.min()) - most, float(h.max()) - least
+
+    def best(self, means: Floats) -> list[int]:
+        """The M channels (from 0) with the largest means; ties go to the lowest number."""
+        return sorted(sorted(range(self.K), key=lambda k: (-means[k], k))[: self.users])
+
+    def cost(self, channels: Sequence[int]) -> float:
+        """One slot's regret of picking these M channels (numbered from 1), in means without perturbation.
+
+        >>> round(scenario("S4").cost([1, 2, 3, 4, 5]), 3)
+        0.155
+        """
+        picked = [fields.whole(c, "channel", 1, self.K) - 1 for c in channels]
+        if len(set(picked)) != len(picked):
+            raise InputError(f"channels = {list(channels)}: each channel once")
+        if len(picked) != self.users:
+            raise InputError(f"channels = {list(channels)}: {len(picked)} of them; {self.name} hands out {self.users}")
+        means = self.table_means
+        return float(means[self.best(means)].sum() - means[picked].sum())
+
+    # --- as data ---------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """The scenario complete, as it would stand in a file; `scenario(s.to_dict()) == s`."""
+        data: dict[str, Any] = {"name": self.name}
+        if self.two_state:
+            data["p01"] = [float(P[0, 1]) for P in self.transition]
+            data["p10"] = [float(P[1, 0]) for P in self.transition]
+        else:
+            data["transition"] = [P.tolist() for P in self.transition]
+            data["good"] = [np.flatnonzero(g).tolist() for g in self.good]
+        data["rewards"] = [h.tolist() for h in self.rewards]
+        data |= {k: getattr(self, k) for k in ("users", "sensing", "feedback", "reward")}
+        if self.availability:
+            data["availability"] = [list(map(int, row)) for row in self.availability]
+        data["context"] = {"kind": self.context, "dimension": self.dimension}
+        law: dict[str, Any] = {"kind": self.perturbation.kind}
+        if law["kind"] != "none":
+            for key in ("clear", "theta_norm", "theta"):
+                value = getattr(self.perturbation, key)
+                if value is not None:
+                    law[key] = [list(row) for row in value] if key == "theta" else value
+            if self.perturbation.drawn:
+                law["per_channel"] = self.perturbation.per_channel
+        data["perturbation"] = law
+        return data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scenario) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(repr(self.to_dict()))
+
+
+def scenario(source: "str | Path | Mapping[str, Any] | Scenario | None" = None, /, **changes: Any) -> Scenario:
+    """A scenario from a preset's name, a dict, a path to a TOML file, another scenario, or keywords alone.
+
+    Keywords change single settings of what comes first.
+
+    >>> scenario("S1", users=3).users
+    3
+    >>> scenario(p01=[0.1, 0.2, 0.3], p10=[0.3, 0.2, 0.1], users=1, perturbation="none").K
+    3
+    """
+    table: dict[str, Any]
+    if source is None:
+        table = {}
+    elif isinstance(source, Scenario):
+        table = source.to_dict()
+    elif isinstance(source, Mapping):
+        table = dict(source)
+    elif isinstance(source, Path) or str(source).endswith(".toml"):
+        table = dict(fields.table(read_toml(Path(source)).get("scenario", {}), "scenario"))
+    else:
+        table = {"base": source}
+    return from_table(_merge(table, changes))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a dict, or one line that says what is wrong with it."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from None
+    if not data:
+        raise InputError(f"{path}: empty; an experiment file has [scenario], [experiment] and [[policy]]")
+    return data
+
+
+CHANNEL_KEYS = ("p01", "p10", "transition", "rewards", "good")
+KEYS = (
+    "name", "base", *CHANNEL_KEYS, "users", "sensing", "feedback", "reward", "context", "perturbation", "availability",
+)  # fmt: skip
+
+
+def from_table(table: Mapping[str, Any]) -> Scenario:
+    """Validate a table as it stands under [scenario] in a file."""
+    fields.check_keys(table, KEYS, "scenario")
+    if "base" in table:
+        own_channels = [key for key in CHANNEL_KEYS if key in table]
+        if own_channels:
+            raise InputError(f"scenario.{own_channels[0]}: give either base or channels of your own, not both")
+        table = _merge(_preset(table["base"]), {k: v for k, v in table.items() if k != "base"})
+    transition, rewards, good = _channels(table)
+    K = len(transition)
+    context = fields.table(table.get("context", {}), "scenario.context")
+    fields.check_keys(context, ("kind", "dimension"), "scenario.context")
+    dimension = fields.whole(context.get("dimension", 8), "scenario.context.dimension", 1, MOST_ENTRIES)
+    if "users" not in table:
+        raise InputError(f"scenario.users is missing: how many channels to hand out in a slot, from 1 to {K}")
+    return Scenario(
+        name=_name(table.get("name", "scenario")),
+        transition=transition,
+        rewards=rewards,
+        good=good,
+        users=fields.whole(table["users"], "scenario.users", 1, K),
+        sensing=fields.choice(table.get("sensing", "played"), "scenario.sensing", SENSING),
+        feedback=fields.choice(table.get("feedback", "perturbation"), "scenario.feedback", FEEDBACK),
+        reward=fields.choice(table.get("reward", "threshold"), "scenario.reward", REWARDS),
+        context=fields.choice(context.get("kind", "uniform"), "scenario.context.kind", CONTEXTS),
+        dimension=dimension,
+        perturbation=_perturbation(table.get("perturbation", {}), K, dimension),
+        availability=_availability(table.get("availability", ()), K),
+    )
+
+
+def _merge(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes over a table. A perturbation replaces the old one, it does not mix with it."""
+    merged = dict(table)
+    for key, value in changes.items():
+        if key in ("context", "perturbation") and isinstance(value, str):
+            value = {"kind": value}
+        old = merged.get(key)
+        if key == "context" and isinstance(old, Mapping) and isinstance(value, Mapping):
+            value = {**old, **value}
+        merged[key] = value
+    return merged
+
+
+def _preset(base: Any) -> dict[str, Any]:
+    if not isinstance(base, str) or base not in PRESETS:
+        raise unknown("scenario", base, PRESETS)
+    preset = PRESETS[base]
+    return {"name": base, "p01": preset.p01, "p10": preset.p10, "users": 5}
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,79}", value) and ".." not in value:
+        return value
+    raise InputError(f"scenario.name = {value!r}: must be 1 to 80 letters, digits, spaces or . _ + -, with no '..'")
+
+
+def _channels(table: Mapping[str, Any]) -> tuple[tuple[Floats, ...], tuple[Floats, ...], tuple[Flags, ...]]:
+    if "transition" in table:
+        if "p01" in table or "p10" in table:
+            raise InputError("scenario.transition: give either p01 and p10 or transition, not both")
+        transition = _matrices(table["transition"])
+        if "rewards" not in table:
+            raise InputError("scenario.rewards is missing: the reward of each state, one list or one per channel")
+    else:
+        if "p01" not in table or "p10" not in table:
+            missing = "p01" if "p01" not in table else "p10"
+            raise InputError(f"scenario.{missing} is missing: give base, or p01 and p10, or transition and rewards")
+        if "good" in table:
+            raise InputError("scenario.good: only with transition; with p01 and p10 state 1 is the good one")
+        p01, p10 = _probabilities(table["p01"], "p01"), _probabilities(table["p10"], "p10")
+        if len(p01) != len(p10):
+            raise InputError(f"scenario.p10: has {len(p10)} entries, p01 has {len(p01)}; one per channel in both")
+        transition = tuple(gilbert_elliot(a, b) for a, b in zip(p01, p10, strict=True))
+    rewards = _per_channel(table.get("rewards", (LOW, HIGH)), transition, "rewards")
+    h = tuple(
+        np.array([fields.number(x, f"scenario.rewards, channel {k + 1}", -1e6, 1e6) for x in row])
+        for k, row in enumerate(rewards)
+    )
+    for k, row in enumerate(h):
+        if len(row) != len(transition[k]):
+            raise InputError(
+                f"scenario.rewards, channel {k + 1}: has {len(row)} entries for {len(transition[k])} states"
+            )
+    if "good" in table:
+        marks = _per_channel(table["good"], transition, "good")
+        good = tuple(_good(row, len(transition[k]), k) for k, row in enumerate(marks))
+    elif "transition" in table:
+        good = tuple(np.asarray(row == row.max()) for row in h)
+    else:
+        good = tuple(np.array([False, True]) for _ in transition)
+    return transition, h, good
+
+
+def _probabilities(value: Any, field: str) -> list[float]:
+    values = fields.sequence(value, f"scenario.{field}", "one probability per channel")
+    if not 1 <= len(values) <= MOST_CHANNELS:
+        raise InputError(f"scenario.{field}: has {len(values)} channels; must be from 1 to {MOST_CHANNELS}")
+    return [fields.number(p, f"scenario.{field}, channel {k + 1}", 0, 1, above=True) for k, p in enumerate(values)]
+
+
+def _matrices(value: Any) -> tuple[Floats, ...]:
+    matrices = fields.sequence(value, "scenario.transition", "one matrix per channel")
+    if not 1 <= len(matrices) <= MOST_CHANNELS:
+        raise InputError(f"scenario.transition: has {len(matrices)} channels; must be from 1 to {MOST_CHANNELS}")
+    result = []
+    for k, matrix in enumerate(matrices):
+        field = f"scenario.transition, channel {k + 1}"
+        rows = [fields.sequence(row, field, "rows of probabilities") for row in fields.sequence(matrix, field, "rows")]
+        if not 1 <= len(rows) <= MOST_STATES or any(len(row) != len(rows) for row in rows):
+            raise InputError(f"{field}: must be a square matrix of 1 to {MOST_STATES} states")
+        P = np.array([[fields.number(p, field, 0, 1) for p in row] for row in rows])
+        off = np.abs(P.sum(axis=1) - 1)
+        if off.max() > 1e-9:
+            worst = int(off.argmax())
+            raise InputError(f"{field}, state {worst}: probabilities add up to {P[worst].sum():.12g}, must be 1")
+        if not irreducible(P):
+            raise InputError(f"{field}: some state can never be reached from another; must be irreducible")
+        result.append(P)
+    return tuple(result)
+
+
+def _per_channel(value: Any, transition: Sequence[Floats], field: str) -> list[list[Any]]:
+    """One list for all channels, or a list of lists, one for each."""
+    rows = fields.sequence(value, f"scenario.{field}", "of states, or one list per channel")
+    if not rows or not isinstance(rows[0], list | tuple | np.ndarray):
+        return [rows] * len(transition)
+    if len(rows) != len(transition):
+        raise InputError(f"scenario.{field}: has {len(rows)} lists for {len(transition)} channels")
+    return [fields.sequence(row, f"scenario.{field}, channel {k + 1}", "of states") for k, row in enumerate(rows)]
+
+
+def _good(states: Sequence[Any], S: int, k: int) -> Flags:
+    flags = np.zeros(S, np.bool_)
+    for s in states:
+        flags[fields.whole(s, f"scenario.good, channel {k + 1}", 0, S - 1)] = True
+    return flags
+
+
+def _perturbation(value: Any, K: int, d: int) -> Perturbation:
+    if isinstance(value, str):
+        value = {"kind": value}
+    where = "scenario.perturbation"
+    table = fields.table(value, where)
+    fields.check_keys(table, ("kind", "clear", "theta_norm", "theta", "per_channel"), where)
+    kind = fields.choice(table.get("kind", "linear"), f"{where}.kind", LAWS)
+    strengths = [key for key in ("clear", "theta_norm", "theta") if key in table]
+    if kind == "none":
+        if len(table) > ("kind" in table):
+            other = next(key for key in table if key != "kind")
+            raise InputError(f"{where}.{other}: means nothing where kind is none")
+        return Perturbation("none", clear=None)
+    if len(strengths) > 1:
+        raise InputError(f"{where}.{strengths[1]}: give only one of clear, theta_norm and theta")
+    if "theta" in table:
+        if "per_channel" in table:
+            raise InputError(f"{where}.per_channel: only for a drawn theta; give theta one list per channel instead")
+        return Perturbation("linear", clear=None, theta=_theta(table["theta"], K, d))
+    per_channel = fields.flag(table.get("per_channel", False), f"{where}.per_channel")
+    if "theta_norm" in table:
+        norm = fields.number(table["theta_norm"], f"{where}.theta_norm", 0, 1)
+        return Perturbation("linear", clear=None, theta_norm=norm, per_channel=per_channel)
+    clear = fields.number(table.get("clear", 0.7), f"{where}.clear", 0, 1, above=True)
+    if clear < clearest(d):
+        raise InputError(
+            f"{where}.clear = {clear:g}: must be at least {clearest(d):.4g}, the smallest P(n < 1) that a theta of norm"
+            f" at most 1 can have in {d} {'dimension' if d == 1 else 'dimensions'}"
+        )
+    return Perturbation("linear", clear=clear, per_channel=per_channel)
+
+
+def _theta(value: Any, K: int, d: int) -> tuple[tuple[float, ...], ...]:
+    where = "scenario.perturbation.theta"
+    rows = fields.sequence(value, where, f"of {d} numbers, or one such list per channel")
+    if not rows or not isinstance(rows[0], list | tuple | np.ndarray):
+        rows = [rows]
+    if len(rows) not in (1, K):
+        raise InputError(f"{where}: has {len(rows)} lists; must be one, or one for each of {K} channels")
+    for row in rows:
+        if len(fields.sequence(row, where, f"of {d} numbers")) != d:
+            raise InputError(f"{where}: has {len(row)} entries; must be {d}, the dimension of the contexts")
+    return tuple(tuple(fields.number(x, where, -1e6, 1e6) for x in row) for row in rows)
+
+
+def _availability(value: Any, K: int) -> tuple[tuple[bool, ...], ...]:
+    where = "scenario.availability"
+    rows = [fields.sequence(row, where, "rows of 0 and 1") for row in fields.sequence(value, where, "rows of 0 and 1")]
+    for i, row in enumerate(rows):
+        if len(row) != K:
+            raise InputError(f"{where}, row {i + 1}: has {len(row)} entries; must be {K}, one per channel")
+        for entry in row:
+            if not isinstance(entry, bool | np.bool_) and entry not in (0, 1):
+                raise InputError(f"{where}, row {i + 1} = {entry!r}: must be 0 or 1")
+    if all(all(row) for row in rows):
+        return ()
+    return tuple(tuple(bool(entry) for entry in row) for row in rows)

@@ -1,0 +1,73 @@
+"""Speed on this machine: microseconds a slot on one core, each policy beside the bare loop.
+
+The bare loop is the same scenario and the same bookkeeping with a fixed choice instead of a policy: what is left of a
+policy's time above it is the policy's own. Rounds go over all of them in turn and the best time of each counts,
+because other work on the machine can only make a loop slower.
+"""
+
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from idleband.kernels.compile import jit
+from idleband.policies.base import Ints, Known, Policy, Rng, Slot
+from idleband.policies.registry import POLICIES, Case, policy
+from idleband.scenario.scenario import Scenario, scenario
+from idleband.simulation.engine import CaseRun
+
+
+class Params(NamedTuple):
+    pass
+
+
+class State(NamedTuple):
+    pass
+
+
+def init(params: Params, known: Known) -> State:
+    return State()
+
+
+@jit
+def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+    for m in range(known.M):
+        picks[m] = m
+    return known.M
+
+
+@jit
+def update(
+    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
+) -> None:
+    pass
+
+
+BARE = Policy("bare loop", "the first M channels, always", "", Params, init, select, update)
+
+
+def microseconds(world: Scenario, cases: dict[str, Case], slots: int = 100_000, rounds: int = 5) -> dict[str, float]:
+    """The best time per slot of each case, in microseconds, on this thread."""
+    best = dict.fromkeys(cases, float("inf"))
+    for i in range(rounds):
+        for name, case in cases.items():
+            run = CaseRun.start(world, case, slots, seed=0, replication=i)
+            began = perf_counter()
+            run.to(slots)
+            best[name] = min(best[name], (perf_counter() - began) / slots * 1e6)
+    return best
+
+
+def bench(slots: int = 100_000, rounds: int = 5) -> dict[str, Any]:
+    """All policies of the package on S1: K = 10, M = 5, d = 8."""
+    world = scenario("S1")
+    own = {name: policy(name) for name, p in POLICIES.items() if p.source is None}
+    times = microseconds(world, {BARE.name: Case(BARE, {}), **own}, slots, rounds)
+    bare = times[BARE.name]
+    return {
+        "scenario": {"name": "S1", "K": world.K, "M": world.users, "d": world.dimension},
+        "slots": slots,
+        "rounds": rounds,
+        "loops": [
+            {"loop": name, "microseconds": t, "ratio_to_bare": t / bare, "slots_per_second": 1e6 / t}
+            for name, t in times.items()
+        ],
+    }

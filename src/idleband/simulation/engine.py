@@ -1,0 +1,263 @@
+"""One policy on one sample path: the memory of a run, the compiled loop of a policy, and running it in segments."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba.core.errors import NumbaError
+
+from idleband.errors import InputError
+from idleband.kernels import compile
+from idleband.kernels.rng import CONTEXTS, POLICY, STATES, stream
+from idleband.policies.base import Known, Policy
+from idleband.policies.registry import Case
+from idleband.scenario.markov import cumulative
+from idleband.scenario.perturbation import LAWS
+from idleband.scenario.reward import REWARDS
+from idleband.scenario.scenario import Scenario
+from idleband.simulation import loop
+from idleband.simulation.loop import CURVES, REFERENCES, TIE, References, Tally, World
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+SEGMENT = 0.1  # seconds a compiled loop runs before it returns, about: progress shows and Ctrl-C is seen
+
+Tick = Callable[[int], None]  # called with the number of slots just run; raises to stop
+
+
+def checkpoints(horizon: int) -> Ints:
+    """20 a decade, rounded, the same whatever the horizon is, plus the horizon.
+
+    >>> checkpoints(5)
+    array([1, 2, 3, 4, 5])
+    """
+    powers = 10.0 ** (np.arange(20 * (len(str(horizon)) + 1)) / 20)
+    marks = np.unique(np.round(powers).astype(np.int64))
+    return np.append(marks[marks < horizon], horizon).astype(np.int64)
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def known_of(scenario: Scenario) -> Known:
+    """What a policy may know of a scenario beforehand."""
+    low, high = scenario.reward_range()
+    h = _padded(scenario.rewards, 0.0)
+    return Known(
+        K=scenario.K,
+        M=scenario.users,
+        d=scenario.dimension,
+        low=low,
+        high=high,
+        span=max(1.0, high - low),
+        h_span=max(1.0, max(float(np.ptp(np.concatenate(scenario.rewards))), 0.0)),
+        h=h,
+        good=_padded(scenario.good, False),
+        threshold=scenario.reward == "threshold",
+        measured=scenario.feedback == "perturbation",
+    )
+
+
+def _padded(rows: tuple[npt.NDArray[Any], ...], fill: Any) -> npt.NDArray[Any]:
+    """Arrays of unlike length as rows of one; at least two states wide."""
+    width = max(2, *map(len, rows)) if len(rows) > 1 else max(2, len(rows[0]))
+    table = np.full((len(rows), width), fill)
+    for k, row in enumerate(rows):
+        table[k, : len(row)] = row
+    return table
+
+
+def new_world(scenario: Scenario, seed: int, replication: int, theta: Floats) -> World:
+    """The start of one sample path. The same for every policy, M and sensing mode."""
+    K, d = scenario.K, scenario.dimension
+    S = max(2, *(len(P) for P in scenario.transition)) if K > 1 else max(2, len(scenario.transition[0]))
+    contexts = np.zeros(K * d)
+    return World(
+        state_rng=stream(seed, replication, STATES),
+        context_rng=stream(seed, replication, CONTEXTS),
+        start=np.array([cumulative(law[None, :].repeat(len(law), 0), S)[0] for law in scenario.laws]),
+        limits=np.array([cumulative(P, S) for P in scenario.transition]),
+        h=_padded(scenario.rewards, 0.0),
+        good=_padded(scenario.good, False),
+        mean_h=scenario.table_means,
+        good_share=scenario.good_shares,
+        available=scenario.available,
+        reward=REWARDS.index(scenario.reward),
+        law=LAWS.index(scenario.perturbation.kind),
+        theta=theta,
+        u=np.zeros(K),
+        s=np.zeros(K, np.int64),
+        contexts=contexts,
+        x=contexts.reshape(K, d),
+        n=np.zeros(K),
+        expected=np.zeros(K),
+        rewards=np.zeros(K),
+        scratch=np.zeros(2 * K),
+    )
+
+
+def new_tally(scenario: Scenario, world: World, means: Floats, horizon: int) -> Tally:
+    K, M = scenario.K, scenario.users
+    t = checkpoints(horizon)
+    return Tally(
+        t=t,
+        curves=np.zeros((len(CURVES), len(t))),
+        now=np.zeros(len(CURVES)),
+        cursor=np.zeros(1, np.int64),
+        plays=np.zeros(K, np.int64),
+        last_pick=np.zeros(K, np.int64),
+        picks=np.zeros(K, np.int64),
+        picked=np.zeros(1, np.int64),
+        static_worse=np.array([means < _largest(means, row, M)[-1] - TIE for row in world.available]),
+        table_mean=scenario.table_means,
+        table_best=np.array([_largest(scenario.table_means, row, M).sum() for row in world.available]),
+        sensed=world.s if scenario.sensing == "all" else np.full(K, -1, np.int64),
+        indices=np.zeros(K),
+        scratch=np.zeros(2 * K),
+    )
+
+
+def new_references(scenario: Scenario, world: World, means: Floats, horizon: int) -> References:
+    t = checkpoints(horizon)
+    return References(
+        t=t,
+        curves=np.zeros((len(REFERENCES), len(t))),
+        now=np.zeros(len(REFERENCES)),
+        cursor=np.zeros(1, np.int64),
+        static_slot=np.array([_largest(means, row, scenario.users).sum() for row in world.available]),
+    )
+
+
+def _largest(means: Floats, available: npt.NDArray[np.bool_], M: int) -> Floats:
+    """The M largest means of the available channels, largest first; -inf alone where none is available."""
+    allowed = np.sort(means[available])[::-1][:M]
+    return allowed if len(allowed) else np.array([-np.inf])
+
+
+# --- the compiled loop of a policy -----------------------------------------------------------------------------------
+
+
+class Engine(NamedTuple):
+    run: Callable[..., int]  # loop.run with the policy's functions bound
+    compiled: bool
+    reason: str  # why it is not compiled, if it is not
+
+
+_engines: dict[tuple[str, str | None], Engine] = {}
+_compiling = Lock()
+
+
+def engine(policy: Policy, arguments: tuple[Any, ...]) -> Engine:
+    """The loop for a policy, compiled if it can be; `arguments` are those of a run, to try it on with no slot."""
+    module = policy.select.__module__.rpartition(".")[2]
+    key = (module if policy.source is None else policy.name, policy.source)
+    with _compiling:
+        if key not in _engines:
+            _engines[key] = _build(policy, re.sub(r"\W", "_", f"run_{key[0]}_{(policy.source or '')[:16]}"), arguments)
+    return _engines[key]
+
+
+def _build(policy: Policy, name: str, arguments: tuple[Any, ...]) -> Engine:
+    bindings = {"select": policy.select, "update": policy.update}
+    if policy.source is None:
+        run = compile.specialise(loop.run, name, bindings)
+        run(*arguments, 0, 0)
+        return Engine(run, True, "")
+    try:
+        jitted = {key: f if hasattr(f, "py_func") else compile.jit(f) for key, f in bindings.items()}
+        run = compile.specialise(loop.run, name, jitted, cached=policy.cacheable)
+        run(*arguments, 0, 0)
+        return Engine(run, True, "")
+    except (NumbaError, TypeError, ValueError) as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        plain = {key: getattr(f, "py_func", f) for key, f in bindings.items()}
+        return Engine(compile.interpreted(loop.run, name, plain), False, reason)
+
+
+_walk = compile.specialise(loop.walk, "walk", {})
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class CaseRun:
+    """A policy on one path, slot by slot or in segments."""
+
+    scenario: Scenario
+    case: Case
+    known: Known
+    params: Any
+    world: World
+    tally: Tally
+    state: Any
+    engine: Engine
+    rng: npt.NDArray[np.uint64]
+    at: int = 0  # slots run so far
+
+    @classmethod
+    def start(cls, scenario: Scenario, case: Case, horizon: int, seed: int, replication: int) -> "CaseRun":
+        known = known_of(scenario)
+        theta = scenario.theta(seed, replication)
+        means, _ = scenario.mean_rewards(theta)
+        params = case.policy.compiled_params(case.values)
+
+        def memory() -> tuple[Any, ...]:
+            world = new_world(scenario, seed, replication, theta)
+            tally = new_tally(scenario, world, means, horizon)
+            return known, world, params, case.policy.init(params, known), stream(seed, replication, POLICY), tally
+
+        ready = engine(case.policy, memory())  # tried on memory of its own: the trial leaves no trace
+        _, world, _, state, rng, tally = memory()
+        return cls(scenario, case, known, params, world, tally, state, ready, rng)
+
+    def to(self, slot: int) -> None:
+        """Run up to and including a slot."""
+        arguments = (self.known, self.world, self.params, self.state, self.rng, self.tally, self.at, slot)
+        broken = self.engine.run(*arguments)
+        if broken:
+            picks = [int(k) + 1 for k in self.tally.picks[: self.tally.picked[0]]]
+            raise InputError(
+                f"policy {self.case.policy.name}: picked channels {picks} in slot {broken}; must be"
+                f" {self.scenario.users} different available ones (all of them, if fewer are available)"
+            )
+        self.at = slot
+
+
+@dataclass
+class ReferenceRun:
+    """The references along one path."""
+
+    known: Known
+    world: World
+    references: References
+    at: int = 0
+
+    @classmethod
+    def start(cls, scenario: Scenario, horizon: int, seed: int, replication: int) -> "ReferenceRun":
+        theta = scenario.theta(seed, replication)
+        means, _ = scenario.mean_rewards(theta)
+        world = new_world(scenario, seed, replication, theta)
+        return cls(known_of(scenario), world, new_references(scenario, world, means, horizon))
+
+    def to(self, slot: int) -> None:
+        _walk(self.known, self.world, self.references, self.at, slot)
+        self.at = slot
+
+
+def in_segments(run: CaseRun | ReferenceRun, horizon: int, tick: Tick) -> None:
+    """Run to the horizon in segments of about SEGMENT seconds, and tell `tick` after each."""
+    slots = 16
+    while run.at < horizon:
+        began = time.perf_counter()
+        step = min(slots, horizon - run.at)
+        run.to(run.at + step)
+        tick(step)
+        seconds = time.perf_counter() - began
+        slots = max(1, int(slots * min(8.0, SEGMENT / max(seconds, 1e-6))))

@@ -1,0 +1,275 @@
+"""Replications on threads -> results.
+
+A unit of work is one case, or the references, on one sample path. Units know nothing of each other: any order and any
+number of threads give the same numbers. The compiled loops release the interpreter lock, so threads run side by side.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from threading import Event
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from idleband.errors import InputError
+from idleband.policies.base import Policy
+from idleband.policies.registry import Case, policy
+from idleband.scenario import fields
+from idleband.scenario.scenario import Scenario
+from idleband.scenario.scenario import scenario as make_scenario
+from idleband.simulation.engine import CaseRun, ReferenceRun, Tick, checkpoints, in_segments
+from idleband.simulation.loop import CURVES, REFERENCES
+
+if TYPE_CHECKING:
+    import pandas
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+MOST_SLOTS, MOST_REPLICATIONS, MOST_SEED = 10**10, 10**6, 2**63 - 1
+MOST_RECORDED = 10**7  # rows of a slot-by-slot record
+
+
+# The measured columns of the tidy table, and their types.
+COLUMNS = {
+    "reward": np.float64,
+    "regret_static": np.float64,
+    "regret_contextual": np.float64,
+    "regret_genie": np.float64,
+    "regret_table": np.float64,
+    "suboptimal_static": np.int64,
+    "suboptimal_contextual": np.int64,
+    "collisions": np.int64,
+}
+
+
+class Unit(NamedTuple):
+    case: Case | None  # None: the references
+    replication: int  # from 0
+
+
+class Outcome(NamedTuple):
+    curves: Floats  # (curves, C)
+    plays: Ints  # (K,), empty for the references
+    state: Any  # what the policy had learned, None for the references
+    note: str  # why the policy ran interpreted, if it did
+
+
+def run_unit(scenario: Scenario, unit: Unit, horizon: int, seed: int, tick: Tick) -> Outcome:
+    if unit.case is None:
+        walk = ReferenceRun.start(scenario, horizon, seed, unit.replication)
+        in_segments(walk, horizon, tick)
+        return Outcome(walk.references.curves, np.zeros(0, np.int64), None, "")
+    run = CaseRun.start(scenario, unit.case, horizon, seed, unit.replication)
+    in_segments(run, horizon, tick)
+    return Outcome(run.tally.curves, run.tally.plays, run.state, run.engine.reason)
+
+
+class _Stopped(Exception):
+    """Another unit failed, or the user wants to stop."""
+
+
+def run_units(
+    scenario: Scenario,
+    units: Sequence[Unit],
+    horizon: int,
+    seed: int,
+    done: Callable[[Unit, Outcome], None],
+    *,
+    threads: int | None = None,
+    progress: Tick | None = None,
+) -> None:
+    """Run units on threads and hand each to `done` as it finishes (on its thread). Ctrl-C ends all within a segment;
+    what was handed over stays handed over."""
+    stop = Event()
+
+    def tick(slots: int) -> None:
+        if progress is not None:
+            progress(slots)
+        if stop.is_set():
+            raise _Stopped
+
+    def work(unit: Unit) -> None:
+        if not stop.is_set():
+            done(unit, run_unit(scenario, unit, horizon, seed, tick))
+
+    workers = cores() if threads is None else fields.whole(threads, "threads", 1, 1024)
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(work, unit) for unit in units]
+        try:
+            remaining = set(futures)
+            while remaining:  # a wait with a timeout, or Ctrl-C would not be seen before the end
+                finished, remaining = wait(remaining, timeout=0.1, return_when=FIRST_EXCEPTION)
+                for future in finished:
+                    future.result()
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def cores() -> int:
+    """How many threads there are to run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Result:
+    """One policy on one scenario: cumulative values at checkpoints, one row per replication."""
+
+    scenario: Scenario
+    policy: str
+    label: str  # the policy's name and the parameters that differ from its defaults
+    parameters: dict[str, Any]
+    seed: int
+    t: Ints  # (C,) checkpoints
+    curves: dict[str, Floats]  # each (R, C), named as the columns of the tidy table
+    plays: Ints  # (R, K) plays per channel
+    state: tuple[Any, ...] | None = field(default=None, repr=False)  # per replication; not kept in files
+    slots: "pandas.DataFrame | None" = field(default=None, repr=False)  # with record="slots"
+    note: str = ""  # why the policy ran interpreted, if it did
+
+    @property
+    def reward(self) -> Floats:
+        """(R, C) cumulative reward."""
+        return self.curves["reward"]
+
+    @property
+    def replications(self) -> int:
+        return len(self.plays)
+
+    @property
+    def horizon(self) -> int:
+        return int(self.t[-1])
+
+    def regret(self, reference: str = "static") -> Floats:
+        """(R, C) cumulative regret against `static`, `contextual`, `genie` or `table`."""
+        return self.curves["regret_" + fields.choice(reference, "reference", (*REFERENCES, "table"))]
+
+    def columns(self) -> dict[str, Any]:
+        """The tidy table, column by column: one row per replication and checkpoint."""
+        R, C = self.reward.shape
+        columns: dict[str, Any] = {
+            "scenario": [self.scenario.name] * (R * C),
+            "policy": [self.policy] * (R * C),
+            "label": [self.label] * (R * C),
+            "replication": np.repeat(np.arange(R), C),
+            "t": np.tile(self.t, R),
+        }
+        columns |= {name: self.curves[name].ravel().astype(kind) for name, kind in COLUMNS.items()}
+        columns |= {name: [value] * (R * C) for name, value in self.parameters.items()}
+        return columns
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The tidy table: one row per replication and checkpoint."""
+        import pandas
+
+        return pandas.DataFrame(self.columns())
+
+
+def assemble(scenario: Scenario, case: Case, seed: int, horizon: int, outcomes: dict[Unit, Outcome], R: int) -> Result:
+    """The result of a case from the outcomes of its units and of the references."""
+    cases = [outcomes[Unit(case, i)] for i in range(R)]
+    walks = [outcomes[Unit(None, i)] for i in range(R)]
+    curves = {name: np.array([outcome.curves[i] for outcome in cases]) for i, name in enumerate(CURVES)}
+    for i, name in enumerate(REFERENCES):
+        curves[f"regret_{name}"] = np.array([outcome.curves[i] for outcome in walks]) - curves["reward"]
+    return Result(
+        scenario,
+        case.policy.name,
+        case.label,
+        case.values,
+        seed,
+        checkpoints(horizon),
+        curves,
+        np.array([outcome.plays for outcome in cases]),
+        state=tuple(outcome.state for outcome in cases),
+        note=cases[0].note,
+    )
+
+
+def simulate(
+    scenario: Any,
+    policy_: "str | Policy | Case | type",
+    /,
+    *,
+    horizon: Any = 100_000,
+    replications: Any = 5,
+    seed: Any = 0,
+    record: str | None = None,
+    threads: int | None = None,
+    **parameters: Any,
+) -> Result:
+    """Run one policy on a scenario.
+
+    Keywords that are not named here are parameters of the policy. `record="slots"` keeps every slot of a short run.
+
+    >>> result = simulate("S1", "mp-ucb", horizon=1000, replications=2, L=1.0)
+    >>> result.regret("static").shape, int(result.plays.sum())
+    ((2, 58), 10000)
+    """
+    world, case = make_scenario(scenario), policy(policy_, **parameters)
+    T, R, seed = check_size(horizon, replications, seed)
+    if record not in (None, "slots"):
+        raise InputError(f"record = {record!r}: must be 'slots' or left out")
+    outcomes: dict[Unit, Outcome] = {}
+    units = [Unit(c, i) for i in range(R) for c in (None, case)]
+    run_units(world, units, T, seed, outcomes.__setitem__, threads=threads)
+    result = assemble(world, case, seed, T, outcomes, R)
+    if record == "slots":
+        return Result(**{**vars(result), "slots": record_slots(world, case, T, R, seed)})
+    return result
+
+
+def check_size(horizon: Any, replications: Any, seed: Any) -> tuple[int, int, int]:
+    """Horizon, replications and seed, validated."""
+    return (
+        fields.whole(horizon, "experiment.horizon", 1, MOST_SLOTS),
+        fields.whole(replications, "experiment.replications", 1, MOST_REPLICATIONS),
+        fields.whole(seed, "experiment.seed", 0, MOST_SEED),
+    )
+
+
+def record_slots(scenario: Scenario, case: Case, horizon: int, replications: int, seed: int) -> "pandas.DataFrame":
+    """Every slot of a short run: one row per replication, slot and channel (numbered from 0)."""
+    import pandas
+
+    if horizon * replications * scenario.K > MOST_RECORDED:
+        raise InputError(
+            f"experiment.horizon = {horizon}: too long to record every slot;"
+            f" at most {MOST_RECORDED // (replications * scenario.K)} with {replications} replications"
+        )
+    K = scenario.K
+    parts = []
+    for replication in range(replications):
+        run = CaseRun.start(scenario, case, horizon, seed, replication)
+        rows = scenario.available
+        for t in range(1, horizon + 1):
+            earned = run.tally.now[0]
+            run.to(t)
+            picks = run.tally.picks[: run.tally.picked[0]]
+            world = run.world
+            good = world.good[np.arange(K), world.s]
+            picked = np.zeros(K, np.bool_)
+            picked[picks] = True
+            part = {
+                "replication": replication,
+                "t": t,
+                "channel": np.arange(K),
+                "available": rows[(t - 1) % len(rows)],
+                "picked": picked,
+                "state": world.s.copy(),
+                "good": good,
+                "perturbation": world.n.copy(),
+                "expected_reward": world.expected.copy(),
+                "slot_reward": run.tally.now[0] - earned,
+            }
+            part |= {f"x{i}": world.x[:, i].copy() for i in range(scenario.dimension)}
+            parts.append(pandas.DataFrame(part))
+    return pandas.concat(parts, ignore_index=True)

@@ -1,0 +1,31 @@
+"""A throw-away folder for compiled code, shared by all test processes, and helpers that several tests need."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "IDLEBAND_CACHE_DIR" not in os.environ:  # the first process; workers and subprocesses inherit it
+        os.environ["IDLEBAND_CACHE_DIR"] = tempfile.mkdtemp(prefix="idleband-test-cache-")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop("IDLEBAND_CACHE_DIR"), ignore_errors=True))
+
+
+@pytest.fixture
+def idleband(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command, run in an empty folder as a user would run it."""
+
+    def run(*arguments: object, timeout: float = 120, **options: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "idleband", *map(str, arguments)]
+        settings = {"capture_output": True, "text": True, "timeout": timeout, "cwd": tmp_path, **options}
+        return subprocess.run(command, **settings)  # type: ignore[call-overload, no-any-return]
+
+    return run
