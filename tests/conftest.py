@@ -8,7 +8,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# No deadline, because a first call compiles; the same examples every time, because a test must not flake.
+hypothesis.settings.register_profile("idleband", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("idleband")
 
 ROOT = Path(__file__).parent.parent
 

@@ -56,7 +56,7 @@ def known_of(scenario: Scenario) -> Known:
         low=low,
         high=high,
         span=max(1.0, high - low),
-        h_span=max(1.0, max(float(np.ptp(np.concatenate(scenario.rewards))), 0.0)),
+        h_span=max(1.0, float(np.ptp(np.concatenate(scenario.rewards)))),
         h=h,
         good=_padded(scenario.good, False),
         threshold=scenario.reward == "threshold",
@@ -114,10 +114,11 @@ def new_tally(scenario: Scenario, world: World, means: Floats, horizon: int) -> 
         last_pick=np.zeros(K, np.int64),
         picks=np.zeros(K, np.int64),
         picked=np.zeros(1, np.int64),
-        static_worse=np.array([means < _largest(means, row, M)[-1] - TIE for row in world.available]),
+        static_worse=np.array([means < min(_largest(means, row, M), default=-np.inf) - TIE for row in world.available]),
         table_mean=scenario.table_means,
         table_best=np.array([_largest(scenario.table_means, row, M).sum() for row in world.available]),
-        sensed=world.s if scenario.sensing == "all" else np.full(K, -1, np.int64),
+        sensing=scenario.sensing == "all",
+        hidden=np.full(K, -1, np.int64),
         indices=np.zeros(K),
         scratch=np.zeros(2 * K),
     )
@@ -135,9 +136,8 @@ def new_references(scenario: Scenario, world: World, means: Floats, horizon: int
 
 
 def _largest(means: Floats, available: npt.NDArray[np.bool_], M: int) -> Floats:
-    """The M largest means of the available channels, largest first; -inf alone where none is available."""
-    allowed = np.sort(means[available])[::-1][:M]
-    return allowed if len(allowed) else np.array([-np.inf])
+    """The M largest means of the available channels (all of them, if fewer are), largest first."""
+    return np.sort(means[available])[::-1][:M]
 
 
 # --- the compiled loop of a policy -----------------------------------------------------------------------------------

@@ -64,7 +64,8 @@ class Tally(NamedTuple):
     static_worse: Flags  # (P, K) channels outside the static optimum, for each row of availability
     table_mean: Floats  # (K,) means without perturbation
     table_best: Floats  # (P,) sum of the M largest of them
-    sensed: Ints  # (K,) what a policy sees of the states before it picks
+    sensing: bool  # whether a policy sees all states before it picks
+    hidden: Ints  # (K,) what it sees otherwise: -1
     indices: Floats  # (K,) working arrays lent to the policy
     scratch: Floats  # (2K,)
 
@@ -115,6 +116,7 @@ def run(known: Known, world: World, params: Any, state: Any, rng: Rng, tally: Ta
     earned, table, static = tally.now[0], tally.now[1], tally.now[2]
     contextual, collisions = tally.now[3], tally.now[4]
     cursor = tally.cursor[0]
+    sensed = world.s if tally.sensing else tally.hidden
     for t in range(first + 1, last + 1):
         advance(world)
         available = world.available[row]
@@ -122,7 +124,7 @@ def run(known: Known, world: World, params: Any, state: Any, rng: Rng, tally: Ta
         places = min(known.M, usable)
         bar = mth_largest(world.scratch, usable, places) - TIE if places > 0 else 0.0
 
-        slot = Slot(t, world.x, available, tally.sensed, tally.indices, tally.scratch)
+        slot = Slot(t, world.x, available, sensed, tally.indices, tally.scratch)
         count = select(known, params, state, rng, slot, tally.picks)
         tally.picked[0] = count
         if count != places:

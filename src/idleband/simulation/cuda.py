@@ -1,0 +1,115 @@
+"""The same loop on a GPU: one thin kernel around it, one replication a thread.
+
+Every field of the memory is allocated once for all replications, with the replication axis last, so that neighbouring
+threads read neighbouring words; each thread rebuilds its own memory from slices. Nothing else is written anew: policy,
+environment and bookkeeping are the functions that run on the CPU.
+
+Without a GPU the kernel runs in Numba's simulator (`NUMBA_DISABLE_JIT=1 NUMBA_ENABLE_CUDASIM=1`, set before the import).
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from numba import cuda
+
+from idleband.errors import InputError
+from idleband.kernels.compile import jit, specialise
+from idleband.policies.registry import Case
+from idleband.scenario.scenario import Scenario
+from idleband.simulation import loop
+from idleband.simulation.engine import CaseRun
+from idleband.simulation.loop import Tally
+
+THREADS = 64  # per block
+
+
+def run_on_gpu(scenario: Scenario, case: Case, horizon: int, seed: int, replications: int) -> tuple[Tally, Any]:
+    """All replications of a case in one launch. The tally and the policy's state, replication axis last.
+
+    The numbers are those of the CPU as long as no two indices tie to the last bit of a logarithm.
+    """
+    runs = [CaseRun.start(scenario, case, horizon, seed, i) for i in range(replications)]
+    first = runs[0]
+    memory = [(run.world, run.tally, run.state, (run.rng,)) for run in runs]
+    world, tally, state, (rng,) = (_on_device(_batch(list(parts))) for parts in zip(*memory, strict=True))
+    world = world._replace(x=world.contexts.reshape(scenario.K, scenario.dimension, replications))
+    broken = cuda.to_device(np.zeros(replications, np.int64))
+    kernel = _kernel(case, memory[0])
+    blocks = (replications + THREADS - 1) // THREADS
+    kernel[blocks, THREADS](_on_device(first.known), first.params, world, tally, state, rng, horizon, broken)
+    slots = broken.copy_to_host()
+    if slots.any():
+        raise InputError(f"policy {case.policy.name}: broke the rules in slot {slots[slots > 0].min()}")
+    return _to_host(tally), _to_host(state)
+
+
+def _kernel(case: Case, example: tuple[Any, ...]) -> Any:
+    """The kernel of a policy: the loop with the policy bound, around memory like the example's."""
+    world_of, tally_of, state_of, rng_of = (_member(part) for part in example)
+    policy = {"select": case.policy.select, "update": case.policy.update}
+    run = specialise(loop.run, "run_on_gpu", policy, cached=False)
+
+    def kernel(known: Any, params: Any, world: Any, tally: Any, state: Any, rng: Any, last: int, broken: Any) -> None:
+        i = cuda.grid(1)
+        if i < broken.size:
+            own = (world_of(world, i), state_of(state, i), rng_of((rng,), i)[0], tally_of(tally, i))
+            broken[i] = run(known, own[0], params, own[1], own[2], own[3], 0, last)
+
+    return cuda.jit(kernel)
+
+
+def _fields(value: tuple[Any, ...], each: Callable[[Any], Any]) -> Any:
+    """The same tuple with `each` applied to its arrays, however deep."""
+    parts = [_fields(v, each) if isinstance(v, tuple) else each(v) if hasattr(v, "shape") else v for v in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+
+
+def _on_device(value: tuple[Any, ...]) -> Any:
+    return _fields(value, cuda.to_device)
+
+
+def _to_host(value: tuple[Any, ...]) -> Any:
+    return _fields(value, lambda array: array.copy_to_host())
+
+
+def _batch(members: list[tuple[Any, ...]]) -> Any:
+    """Equal tuples of arrays as one, the replication axis last."""
+    columns: list[Any] = []
+    for values in zip(*members, strict=True):
+        if isinstance(values[0], np.ndarray):
+            columns.append(np.stack(cast(tuple[npt.NDArray[Any], ...], values), axis=-1))
+        elif isinstance(values[0], tuple):
+            columns.append(_batch(list(values)))
+        else:
+            columns.append(values[0])
+    kind = type(members[0])
+    return kind(*columns) if hasattr(kind, "_fields") else tuple(columns)
+
+
+def _member(example: tuple[Any, ...]) -> Callable[[Any, int], Any]:
+    """A function (batch, i) -> the i-th member of a batch of tuples like `example`, as views.
+
+    Written out as source, because no compiler target can loop over the fields of a tuple of unlike things.
+    """
+    kinds: dict[str, type] = {}
+
+    def rebuilt(value: tuple[Any, ...], path: str) -> str:
+        parts = []
+        for j, item in enumerate(value):
+            here = f"{path}[{j}]"
+            is_array = isinstance(item, np.ndarray)
+            parts.append(f"{here}[..., i]" if is_array else rebuilt(item, here) if isinstance(item, tuple) else here)
+        inner = ", ".join(parts)
+        if not hasattr(value, "_fields"):
+            return f"({inner},)" if parts else "()"
+        name = f"Kind{len(kinds)}"
+        kinds[name] = type(value)
+        return f"{name}({inner})"
+
+    namespace: dict[str, Any] = {}
+    source = f"def member(batch, i):\n    return {rebuilt(example, 'batch')}\n"
+    exec(source, namespace)
+    namespace.update(kinds)
+    return jit(cast(Callable[[Any, int], Any], namespace["member"]))

@@ -1,0 +1,50 @@
+"""Every policy of the package, and variants of it that take other branches; and scenarios that differ in kind."""
+
+from typing import Any
+
+import idleband as ib
+from idleband.policies.registry import POLICIES, Case, policy
+
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "rca-m": [{"synchronous": True}],
+    "mp-lucb": [
+        {"shared": True},
+        {"base": "index", "explore_first": True},
+        {"target": "reward", "width": "pessimistic", "replace": "off"},
+        {"frame": "rca"},
+    ],
+    "mp-lucb-rca": [{"synchronous": True, "shared": True}],
+    "mp-lucb-printed": [{"replace": "indicator"}],
+}
+
+CASES: dict[str, Case] = {
+    case.label: case
+    for name in list(POLICIES)
+    if POLICIES[name].source is None
+    for case in (policy(name), *(policy(name, **variant) for variant in VARIANTS.get(name, [])))
+}
+
+THREE_STATES: dict[str, Any] = {
+    "name": "three states",
+    "transition": [[[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]] * 3 + [[[0.2, 0.8], [0.7, 0.3]]] * 3,
+    "rewards": [[0.0, 0.6, 1.0]] * 3 + [[0.2, 0.9]] * 3,
+    "users": 2,
+    "context": {"dimension": 3},
+    "perturbation": {"theta_norm": 0.8},
+}
+
+SCENARIOS: dict[str, ib.Scenario] = {
+    **{name: ib.scenario(name) for name in ("S1", "S2", "S3", "S4")},
+    "three states": ib.scenario(THREE_STATES),
+    "additive": ib.scenario("S4", reward="additive", perturbation={"clear": 0.8, "per_channel": True}),
+    "reward feedback": ib.scenario("S2", feedback="reward", sensing="all"),
+    "additive reward feedback": ib.scenario("S3", feedback="reward", reward="additive"),
+    "coming and going": ib.scenario(
+        "S1", users=3, availability=[[1] * 10, [0, 1] * 5, [1, 0] * 5, [0] * 9 + [1], [0] * 10, [1] * 10]
+    ),
+    "all handed out": ib.scenario(p01=[0.3, 0.2], p10=[0.2, 0.9], users=2, perturbation="none"),
+    "one channel": ib.scenario(p01=[0.3], p10=[0.2], users=1, context={"dimension": 1}, perturbation={"theta": [-0.5]}),
+    "many": ib.scenario(
+        p01=[0.01 + 0.9 * k / 40 for k in range(40)], p10=[0.5] * 40, users=7, context={"dimension": 5}
+    ),
+}

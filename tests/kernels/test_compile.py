@@ -1,0 +1,69 @@
+"""The compiler's cache: a second process finds its machine code, and a change makes it stale."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from idleband.kernels import compile
+
+LIST_COMPILED = """
+import idleband as ib
+from idleband.simulation.engine import _engines
+ib.simulate("S1", "mp-ucb", horizon=10, replications=1)
+(engine,) = _engines.values()
+stats = engine.run.stats
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+"""
+
+
+def hits_and_misses(folder: Path) -> tuple[int, int]:
+    environment = {**os.environ, "IDLEBAND_CACHE_DIR": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-c", LIST_COMPILED], capture_output=True, text=True, env=environment, check=True, timeout=120
+    )
+    hits, misses = done.stdout.split()
+    return int(hits), int(misses)
+
+
+def test_a_second_process_does_not_compile_again(tmp_path: Path) -> None:
+    assert hits_and_misses(tmp_path) == (0, 1)
+    assert hits_and_misses(tmp_path) == (1, 0)
+
+
+def test_where_nothing_can_be_written_it_compiles_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a-file").write_text("")
+    for _ in range(2):
+        hits, _ = hits_and_misses(tmp_path / "a-file")
+        assert hits == 0
+
+
+def test_the_folder_is_keyed_on_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDLEBAND_CACHE_DIR", str(tmp_path))
+    folder = compile.cache_folder.__wrapped__
+    first = folder()
+    assert first == folder()
+    monkeypatch.setattr(compile, "source_hash", lambda: "other sources")
+    assert folder() != first
+
+
+def test_old_versions_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDLEBAND_CACHE_DIR", str(tmp_path))
+    for name, age in (("old", 10**8), ("recent", 10)):
+        (tmp_path / name).mkdir()
+        moment = (tmp_path / name).stat().st_mtime - age
+        os.utime(tmp_path / name, (moment, moment))
+    kept = compile.cache_folder.__wrapped__()
+    assert {path.name for path in tmp_path.iterdir()} == {"recent", kept.name}
+
+
+def test_specialise_binds_names() -> None:
+    def loop(x: int) -> int:
+        return bound(x)  # type: ignore[name-defined]  # noqa: F821
+
+    double = compile.specialise(loop, "double", {"bound": compile.jit(lambda x: 2 * x)}, cached=False)
+    triple = compile.specialise(loop, "triple", {"bound": compile.jit(lambda x: 3 * x)}, cached=False)
+    assert (double(7), triple(7)) == (14, 21)
+    assert compile.interpreted(loop, "plain", {"bound": str})(7) == "7"

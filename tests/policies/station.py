@@ -1,0 +1,58 @@
+"""A base station driven by hand: a policy's own functions, slot by slot, on states that the test writes down."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from idleband.kernels.rng import POLICY, stream
+from idleband.policies.base import Slot
+from idleband.policies.registry import policy
+from idleband.scenario.reward import REWARDS, reward
+from idleband.scenario.scenario import scenario
+from idleband.simulation.engine import known_of
+
+
+class Station:
+    """K channels, of two states unless `world` says otherwise; picks are channel numbers from 0."""
+
+    def __init__(self, name: str, K: int, M: int, *, world: dict[str, Any] | None = None, **parameters: Any) -> None:
+        self.case = policy(name, **parameters)
+        settings = {"context": {"dimension": 2}, "perturbation": {"theta": [0.0, 0.0]}, **(world or {})}
+        if "transition" not in settings:
+            settings |= {"p01": [0.5] * K, "p10": [0.5] * K}
+        self.scenario = scenario(users=M, **settings)
+        self.known = known_of(self.scenario)
+        self.params = self.case.policy.compiled_params(self.case.values)
+        self.state = self.case.policy.init(self.params, self.known)
+        self.rng = stream(0, 0, POLICY)
+        self.t = 0
+        self.slot: Slot
+
+    def choose(self, *, x: Any = None, available: Any = None, sensed: Any = None) -> list[int]:
+        K, d = self.known.K, self.known.d
+        self.t += 1
+        self.slot = Slot(
+            self.t,
+            np.zeros((K, d)) if x is None else np.array(x, float),
+            np.ones(K, np.bool_) if available is None else np.array(available, np.bool_),
+            np.full(K, -1, np.int64) if sensed is None else np.array(sensed, np.int64),
+            np.zeros(K),
+            np.zeros(2 * K),
+        )
+        picks = np.zeros(K, np.int64)
+        count = self.case.policy.select(self.known, self.params, self.state, self.rng, self.slot, picks)
+        return [int(k) for k in picks[:count]]
+
+    def learn(self, k: int, s: int, n: float = 0.0) -> None:
+        kind = REWARDS.index(self.scenario.reward)
+        r = reward(kind, self.known.h[k, s], self.known.good[k, s], n)
+        told = n if self.known.measured else np.nan
+        self.case.policy.update(self.known, self.params, self.state, self.rng, self.slot, k, s, r, told)
+
+    def play(self, states: Sequence[int], n: Sequence[float] | None = None, **seen: Any) -> list[int]:
+        """One slot in which channel k is in states[k]; the channels that were picked."""
+        picks = self.choose(**seen)
+        for k in picks:
+            self.learn(k, states[k], 0.0 if n is None else n[k])
+        return picks

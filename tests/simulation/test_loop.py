@@ -1,0 +1,107 @@
+"""What is counted beside a run, against a plain recount from the recorded slots."""
+
+import numpy as np
+import pytest
+
+import idleband as ib
+from idleband.simulation.engine import CaseRun, ReferenceRun, checkpoints
+from idleband.simulation.loop import REFERENCES
+from tests.contracts.cases import CASES, SCENARIOS
+
+SLOTS = 150
+
+
+def m_largest(values: np.ndarray, m: int) -> np.ndarray:
+    return np.sort(values)[::-1][:m]
+
+
+@pytest.mark.parametrize("where", SCENARIOS)
+@pytest.mark.parametrize("label", ["mp-random", "mp-lucb"])
+def test_against_a_recount(where: str, label: str) -> None:
+    scenario = SCENARIOS[where]
+    result = ib.simulate(scenario, CASES[label], horizon=SLOTS, replications=1, seed=4, record="slots")
+    assert result.slots is not None
+    mu, _ = scenario.mean_rewards(scenario.theta(4, 0))
+    table = scenario.table_means
+    M = scenario.users
+    totals = dict.fromkeys(result.curves, 0.0)
+    for _, slot in result.slots.groupby("t"):
+        free = slot.available.to_numpy()
+        picked = slot.picked.to_numpy()
+        n, state, good = slot.perturbation.to_numpy(), slot.state.to_numpy(), slot.good.to_numpy()
+        h = np.array([scenario.rewards[k][state[k]] for k in range(scenario.K)])
+        r = h - n if scenario.reward == "additive" else np.where(good - n > 0, 1.0, 0.1)
+        expected = slot.expected_reward.to_numpy()
+        reward = r[picked].sum()
+        totals["reward"] += reward
+        totals["regret_static"] += m_largest(mu[free], M).sum() - reward
+        totals["regret_contextual"] += m_largest(expected[free], M).sum() - reward
+        totals["regret_genie"] += m_largest(r[free], M).sum() - reward
+        totals["regret_table"] += m_largest(table[free], M).sum() - table[picked].sum()
+        totals["collisions"] += (~good[picked]).sum()
+        for name, values in (("suboptimal_static", mu), ("suboptimal_contextual", expected)):
+            better = [(values[free] > values[k] + 1e-12).sum() for k in np.flatnonzero(picked)]
+            totals[name] += sum(count >= M for count in better)
+    for name, total in totals.items():
+        assert result.curves[name][0, -1] == pytest.approx(total, abs=1e-8), name
+
+
+def test_ties_are_never_sub_optimal() -> None:
+    """Channels 1 and 2 of S2 tie for the last of nine places: whichever is picked, no pick counts."""
+    scenario = ib.scenario("S2", users=9, perturbation="none")
+    result = ib.simulate(scenario, "mp-random", horizon=2000, replications=1, record="slots")
+    assert result.slots is not None
+    assert set(result.slots.query("~picked").channel) == set(range(10))  # all were left out at some time
+    assert result.curves["suboptimal_static"][0, -1] == 0
+
+
+@pytest.mark.parametrize("where", SCENARIOS)
+def test_nothing_beats_the_genie(where: str) -> None:
+    for label in ("mp-random", "mp-ucb", "mp-lucb-rca"):
+        result = ib.simulate(SCENARIOS[where], CASES[label], horizon=500, replications=2)
+        assert (np.diff(result.regret("genie"), axis=1) >= -1e-9).all()
+
+
+def test_all_states_sensed_and_no_perturbation_equals_the_genie() -> None:
+    """With every state seen and nothing else to know, replacement by indicator picks a best set in every slot."""
+    scenario = ib.scenario("S1", sensing="all", perturbation="none")
+    result = ib.simulate(scenario, "mp-lucb-printed", replace="indicator", horizon=2000, replications=2)
+    assert np.abs(result.regret("genie")).max() < 1e-9
+
+
+def test_checkpoints() -> None:
+    """20 a decade, rounded, unique, the same whatever T is, plus T."""
+    assert checkpoints(1).tolist() == [1]
+    long = checkpoints(10**6)
+    assert {10**i for i in range(7)} <= set(long.tolist())
+    decade = long[(long >= 10**4) & (long < 10**5)]
+    assert len(decade) == 20
+    np.testing.assert_allclose(decade, np.round(10 ** (4 + np.arange(20) / 20)))
+    for T in (7, 100, 12345, 10**10):
+        marks = checkpoints(T)
+        assert marks[-1] == T
+        assert (np.diff(marks) > 0).all()
+        shorter = long[long < T]
+        assert marks[: len(shorter)].tolist() == shorter[: len(marks)].tolist()
+
+
+def test_curves_at_a_checkpoint_do_not_depend_on_the_horizon() -> None:
+    short, long = (ib.simulate("S3", "mp-lucb", horizon=T, replications=2) for T in (100, 1000))
+    shared = np.flatnonzero(np.isin(long.t, short.t))
+    for name, curve in short.curves.items():
+        assert np.array_equal(curve, long.curves[name][:, shared])
+
+
+def test_references_are_those_of_the_path() -> None:
+    """The walk sees the very path that policies see, whether it runs in one piece or in segments."""
+    pieces = ReferenceRun.start(ib.scenario("S4"), 400, 3, 0)
+    for t in (1, 2, 77, 400):
+        pieces.to(t)
+    whole = ReferenceRun.start(ib.scenario("S4"), 400, 3, 0)
+    whole.to(400)
+    assert np.array_equal(pieces.references.curves, whole.references.curves)
+    run = CaseRun.start(ib.scenario("S4"), CASES["mp-ucb"], 400, 3, 0)
+    run.to(400)
+    assert np.array_equal(run.world.s, whole.world.s)
+    assert np.array_equal(run.world.x, whole.world.x)
+    assert dict(zip(REFERENCES, whole.references.now, strict=True))["genie"] > run.tally.now[0]
