@@ -110,10 +110,8 @@ def _run(options: argparse.Namespace) -> None:
 
         def started(merged: Experiment, missing: int, total: int) -> None:
             kept = f", {total - missing} already there" if missing < total else ""
-            print(
-                f"{merged.scenario.name}: {len(merged.cases)} policies x {merged.replications} replications x"
-                f" {merged.horizon} slots{kept}"
-            )
+            sizes = ((len(merged.cases), "policies"), (merged.replications, "replications"), (merged.horizon, "slots"))
+            print(f"{merged.scenario.name}: {' x '.join(f'{n:,} {what}' for n, what in sizes)}{kept}")
             bar.start(missing * merged.horizon)
 
         study = run_experiment(spec, out, threads=threads, started=started, progress=bar.advance)

@@ -29,28 +29,41 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # error_model "numpy": a division by zero gives inf or nan as in NumPy, without a check and a branch at each one.
 # fastmath stays off: compiled and interpreted runs must agree to the last bit.
+# _nrt off: kernels allocate nothing, so arrays need no reference counts; counting made MP-LUCB three times as slow.
 OPTIONS: Mapping[str, Any] = types.MappingProxyType({"error_model": "numpy", "nogil": True, "_nrt": False})
+ALLOCATING: Mapping[str, Any] = types.MappingProxyType({**OPTIONS, "_nrt": True})
 
 
-def jit(function: F) -> F:
-    """Compile a function the first time it is called (never, under `NUMBA_DISABLE_JIT=1`)."""
-    return cast(F, numba.njit(forceinline=True, **OPTIONS)(function))
+def jit(function: F, *, allocates: bool = False) -> F:
+    """Compile a function the first time it is called (never, under `NUMBA_DISABLE_JIT=1`).
+
+    `allocates` is for users' own policies that make arrays as they go.
+    """
+    return cast(F, numba.njit(forceinline=True, **(ALLOCATING if allocates else OPTIONS))(function))
 
 
-def specialise(loop: Callable[..., Any], name: str, bindings: Mapping[str, Any], *, cached: bool = True) -> Any:
+def specialise(
+    loop: Callable[..., Any],
+    name: str,
+    bindings: Mapping[str, Any],
+    *,
+    cached: bool = True,
+    allocates: bool = False,
+) -> Any:
     """A compiled copy of `loop` in which the global names in `bindings` mean what they map to.
 
     `name` must say everything that the bindings are, because the on-disk cache finds the machine code by it: the
     cache cannot see that a bound function changed.
     """
+    options = ALLOCATING if allocates else OPTIONS
     clone = _clone(loop, name, bindings)
     folder = cache_folder() if cached else None
     if folder is None:
-        return numba.njit(**OPTIONS)(clone)
+        return numba.njit(**options)(clone)
     config: Any = numba.config
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
     try:
-        return numba.njit(cache=True, **OPTIONS)(clone)
+        return numba.njit(cache=True, **options)(clone)
     finally:
         config.CACHE_DIR = before
 

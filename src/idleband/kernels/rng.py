@@ -9,9 +9,9 @@ Streams are named, never numbered by worker or order: (seed, replication, stream
 """
 
 import math
+import os
 import warnings
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -25,7 +25,9 @@ _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 _ULP = 2.0**-53
 
-if numba.config.DISABLE_JIT:  # interpreted, NumPy warns where these sums wrap around, as they must
+if (
+    os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
+):  # interpreted, NumPy warns where these sums wrap around, as they must
     warnings.filterwarnings("ignore", "overflow encountered in scalar", RuntimeWarning, r"idleband\.kernels\.rng")
 
 

@@ -174,8 +174,8 @@ class Scenario:
             data["p10"] = [float(P[1, 0]) for P in self.transition]
         else:
             data["transition"] = [P.tolist() for P in self.transition]
-            data["good"] = [np.flatnonzero(g).tolist() for g in self.good]
-        data["rewards"] = [h.tolist() for h in self.rewards]
+            data["good"] = _once([np.flatnonzero(g).tolist() for g in self.good])
+        data["rewards"] = _once([h.tolist() for h in self.rewards])
         data |= {k: getattr(self, k) for k in ("users", "sensing", "feedback", "reward")}
         if self.availability:
             data["availability"] = [list(map(int, row)) for row in self.availability]
@@ -365,6 +365,11 @@ def _matrices(value: Any) -> tuple[Floats, ...]:
             raise InputError(f"{field}: some state can never be reached from another; must be irreducible")
         result.append(P)
     return tuple(result)
+
+
+def _once(rows: list[list[Any]]) -> list[Any]:
+    """One list where all channels have the same."""
+    return rows[0] if all(row == rows[0] for row in rows) else rows
 
 
 def _per_channel(value: Any, transition: Sequence[Floats], field: str) -> list[list[Any]]:

@@ -4,7 +4,7 @@ Every field of the memory is allocated once for all replications, with the repli
 threads read neighbouring words; each thread rebuilds its own memory from slices. Nothing else is written anew: policy,
 environment and bookkeeping are the functions that run on the CPU.
 
-Without a GPU the kernel runs in Numba's simulator (`NUMBA_DISABLE_JIT=1 NUMBA_ENABLE_CUDASIM=1`, set before the import).
+Without a GPU the kernel runs in Numba's simulator (`NUMBA_DISABLE_JIT=1 NUMBA_ENABLE_CUDASIM=1` before the import).
 """
 
 from collections.abc import Callable

@@ -2,6 +2,7 @@
 
 import re
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
@@ -149,18 +150,20 @@ class Engine(NamedTuple):
     reason: str  # why it is not compiled, if it is not
 
 
-_engines: dict[tuple[str, str | None], Engine] = {}
+_engines: dict[str, Engine] = {}
 _compiling = Lock()
 
 
 def engine(policy: Policy, arguments: tuple[Any, ...]) -> Engine:
     """The loop for a policy, compiled if it can be; `arguments` are those of a run, to try it on with no slot."""
-    module = policy.select.__module__.rpartition(".")[2]
-    key = (module if policy.source is None else policy.name, policy.source)
+    # The name under which the machine code is kept: the module that holds the functions (names like mp-lucb and
+    # mp-lucb-rca share them), and for a user's policy, of which a module may hold several, all that identifies it.
+    own = () if policy.source is None else (policy.name, policy.source[:16])
+    name = re.sub(r"\W", "_", "_".join(("run", policy.select.__module__, *own)))
     with _compiling:
-        if key not in _engines:
-            _engines[key] = _build(policy, re.sub(r"\W", "_", f"run_{key[0]}_{(policy.source or '')[:16]}"), arguments)
-    return _engines[key]
+        if name not in _engines:
+            _engines[name] = _build(policy, name, arguments)
+    return _engines[name]
 
 
 def _build(policy: Policy, name: str, arguments: tuple[Any, ...]) -> Engine:
@@ -169,15 +172,26 @@ def _build(policy: Policy, name: str, arguments: tuple[Any, ...]) -> Engine:
         run = compile.specialise(loop.run, name, bindings)
         run(*arguments, 0, 0)
         return Engine(run, True, "")
-    try:
-        jitted = {key: f if hasattr(f, "py_func") else compile.jit(f) for key, f in bindings.items()}
-        run = compile.specialise(loop.run, name, jitted, cached=policy.cacheable)
-        run(*arguments, 0, 0)
-        return Engine(run, True, "")
-    except (NumbaError, TypeError, ValueError) as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        plain = {key: getattr(f, "py_func", f) for key, f in bindings.items()}
-        return Engine(compile.interpreted(loop.run, name, plain), False, reason)
+    plain = {key: getattr(f, "py_func", f) for key, f in bindings.items()}
+    for allocates in (False, True):
+        try:
+            jitted = {key: compile.jit(f, allocates=allocates) for key, f in plain.items()}
+            own_name = name + "_allocates" * allocates
+            run = compile.specialise(loop.run, own_name, jitted, cached=policy.cacheable, allocates=allocates)
+            run(*arguments, 0, 0)
+            return Engine(run, True, "")
+        except (NumbaError, TypeError, ValueError) as error:
+            reason = _why(error)
+    return Engine(compile.interpreted(loop.run, name, plain), False, reason)
+
+
+def _why(error: Exception) -> str:
+    """The line of the compiler's message that says most."""
+    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip(" -")]
+    telling = [line for line in lines if "Cannot determine" in line] or [
+        line for line in lines if not line.startswith("Failed in")
+    ]
+    return (telling or lines or [type(error).__name__])[0]
 
 
 _walk = compile.specialise(loop.walk, "walk", {})
@@ -220,7 +234,15 @@ class CaseRun:
     def to(self, slot: int) -> None:
         """Run up to and including a slot."""
         arguments = (self.known, self.world, self.params, self.state, self.rng, self.tally, self.at, slot)
-        broken = self.engine.run(*arguments)
+        try:
+            broken = self.engine.run(*arguments)
+        except Exception as error:
+            if self.case.policy.source is None:
+                raise
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            raise InputError(
+                f"policy {self.case.policy.name}: {type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
+            ) from error
         if broken:
             picks = [int(k) + 1 for k in self.tally.picks[: self.tally.picked[0]]]
             raise InputError(

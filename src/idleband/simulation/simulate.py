@@ -218,6 +218,11 @@ def simulate(
     T, R, seed = check_size(horizon, replications, seed)
     if record not in (None, "slots"):
         raise InputError(f"record = {record!r}: must be 'slots' or left out")
+    if record == "slots" and T * R * world.K > MOST_RECORDED:
+        most = MOST_RECORDED // (R * world.K)
+        raise InputError(
+            f"experiment.horizon = {T}: too long to record every slot; at most {most} with {R} replications"
+        )
     outcomes: dict[Unit, Outcome] = {}
     units = [Unit(c, i) for i in range(R) for c in (None, case)]
     run_units(world, units, T, seed, outcomes.__setitem__, threads=threads)
@@ -240,11 +245,6 @@ def record_slots(scenario: Scenario, case: Case, horizon: int, replications: int
     """Every slot of a short run: one row per replication, slot and channel (numbered from 0)."""
     import pandas
 
-    if horizon * replications * scenario.K > MOST_RECORDED:
-        raise InputError(
-            f"experiment.horizon = {horizon}: too long to record every slot;"
-            f" at most {MOST_RECORDED // (replications * scenario.K)} with {replications} replications"
-        )
     K = scenario.K
     parts = []
     for replication in range(replications):

@@ -1,0 +1,33 @@
+"""How many times faster the compiled policies are than the NumPy reference, in one process, in turn.
+
+python benchmarks/against_numpy.py
+"""
+
+from time import perf_counter
+
+import numpy as np
+from numpy_reference import POLICIES, simulate
+
+import idleband as ib
+from idleband.policies.registry import policy
+from idleband.simulation.bench import microseconds
+
+SLOTS, ROUNDS = 3000, 3
+THETA = [0.117, 0.279, 0.112, 0.443, 0.308, 0.152, 0.182, 0.197]
+
+
+def main() -> None:
+    world = ib.scenario("S1", perturbation={"theta": THETA})
+    p01, p10 = (np.array(world.to_dict()[key]) for key in ("p01", "p10"))
+    for name, reference in POLICIES.items():
+        theirs = float("inf")
+        for i in range(ROUNDS):
+            began = perf_counter()
+            simulate(reference(world.K, world.users, world.dimension), p01, p10, np.array(THETA), SLOTS, i)
+            theirs = min(theirs, (perf_counter() - began) / SLOTS * 1e6)
+        ours = microseconds(world, {name: policy(name)}, rounds=ROUNDS)[name]
+        print(f"{name}: {ours:.3f} us a slot, NumPy {theirs:.1f} us: {theirs / ours:.0f} times")
+
+
+if __name__ == "__main__":
+    main()

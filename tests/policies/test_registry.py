@@ -1,0 +1,192 @@
+"""Policies by name, and users' own: compiled, compiled though they allocate, interpreted, wrong."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import idleband as ib
+from idleband.policies.registry import POLICIES
+from tests.conftest import ROOT
+
+NAMES = ["mp-random", "mp-ucb", "mp-klucb", "mp-ts", "rca-m", "mp-lucb", "mp-lucb-rca", "mp-lucb-printed"]
+
+OWN = '''
+import numpy as np
+import idleband as ib
+
+@ib.register
+class Plain:
+    """Contexts as they come."""
+    def init(params, known):
+        return ()
+    def select(known, params, state, rng, slot, picks):
+        for k in range(known.K):
+            slot.indices[k] = slot.x[k, 0]
+        return ib.top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+    def update(known, params, state, rng, slot, k, s, r, n):
+        pass
+
+@ib.register
+class Allocating:
+    """The same, with an array made in every slot."""
+    def init(params, known):
+        return ()
+    def select(known, params, state, rng, slot, picks):
+        order = np.argsort(-slot.x[:, 0])
+        for m in range(known.M):
+            picks[m] = order[m]
+        return known.M
+    def update(known, params, state, rng, slot, k, s, r, n):
+        pass
+
+@ib.register
+class Interpreted:
+    """The same, with objects that no compiler knows."""
+    def init(params, known):
+        return {"slots": 0}
+    def select(known, params, state, rng, slot, picks):
+        state["slots"] += 1
+        picks[: known.M] = sorted(range(known.K), key=lambda k: -slot.x[k, 0])[: known.M]
+        return known.M
+    def update(known, params, state, rng, slot, k, s, r, n):
+        pass
+'''
+
+BROKEN = """
+import idleband as ib
+
+@ib.register
+class Policy:
+    def init(params, known):
+        return {state}
+    def select(known, params, state, rng, slot, picks):
+        {body}
+        return {count}
+    def update(known, params, state, rng, slot, k, s, r, n):
+        pass
+"""
+
+
+def own_file(folder: Path, text: str, name: str = "mine.py") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_names() -> None:
+    assert [name for name in POLICIES if POLICIES[name].source is None] == NAMES
+
+
+def test_every_row_of_the_table_is_a_parameter() -> None:
+    rows = {"beta", "target", "ridge", "base", "width", "estimate", "frame", "explore_first", "replace", "shared"}
+    for name in ("mp-lucb", "mp-lucb-rca", "mp-lucb-printed"):
+        assert rows < set(POLICIES[name].parameters)
+
+
+def test_three_names_are_three_settings() -> None:
+    def chosen(name: str) -> dict[str, Any]:
+        return ib.policy(name).values
+
+    meant = {"frame": "slot", "base": "mean", "width": "optimistic", "explore_first": False, "replace": "indicator"}
+    assert meant.items() <= chosen("mp-lucb").items()
+    assert {"frame": "rca", "base": "index", "width": "pessimistic"}.items() <= chosen("mp-lucb-rca").items()
+    printed = {"target": "prediction", "base": "none", "estimate": "add", "frame": "slot", "replace": "reward"}
+    assert printed.items() <= chosen("mp-lucb-printed").items()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("mp-ubc", {}, "unknown policy 'mp-ubc': did you mean 'mp-ucb'?"),
+        ("mp-lucb", {"bta": 1}, "unknown parameter of policy mp-lucb 'bta': did you mean 'beta'?"),
+        ("mp-lucb", {"beta": float("nan")}, "policy mp-lucb: beta = nan: must be a finite number of at least 0"),
+        ("mp-lucb", {"beta": -1}, "beta = -1: must be a finite number of at least 0"),
+        ("mp-lucb", {"beta": "much"}, "beta = 'much': must be a finite number of at least 0"),
+        ("mp-lucb", {"beta": True}, "beta = True: must be"),
+        ("mp-lucb", {"ridge": 0}, "ridge = 0: must be a finite number above 0"),
+        ("mp-lucb", {"width": "wide"}, "width = 'wide': must be one of optimistic, pessimistic"),
+        ("mp-lucb", {"shared": 1}, "shared = 1: must be true or false"),
+        ("mp-random", {"L": 1}, "unknown parameter of policy mp-random 'L'"),
+    ],
+)
+def test_mistakes_are_named(name: str, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ib.InputError) as error:
+        ib.policy(name, **parameters)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_text_from_the_command_line_is_read() -> None:
+    values = ib.policy("mp-lucb", beta="0.5", shared="true", frame="rca").values
+    assert (values["beta"], values["shared"], values["frame"]) == (0.5, True, "rca")
+
+
+def test_own_policies_run_compiled_or_interpreted_and_agree(tmp_path: Path) -> None:
+    path = own_file(tmp_path, OWN)
+    names = ("Plain", "Allocating", "Interpreted")
+    plain, allocating, interpreted = (
+        ib.simulate("S1", f"{path}:{name}", horizon=200, replications=2) for name in names
+    )
+    assert (plain.note, allocating.note) == ("", "")
+    assert "Cannot determine Numba type of <class 'dict'>" in interpreted.note
+    for other in (allocating, interpreted):
+        assert np.array_equal(plain.plays, other.plays)
+        np.testing.assert_allclose(plain.reward, other.reward)  # summed in another order
+    assert interpreted.state == ({"slots": 200}, {"slots": 200})
+
+
+def test_an_edited_file_is_another_policy(tmp_path: Path) -> None:
+    path = own_file(tmp_path, OWN)
+    first = ib.policy(f"{path}:Plain").policy.source
+    before = ib.simulate("S1", f"{path}:Plain", horizon=50, replications=1).plays
+    path.write_text(OWN.replace("slot.x[k, 0]", "slot.x[k, 1]"))
+    assert ib.policy(f"{path}:Plain").policy.source != first
+    after = ib.simulate("S1", f"{path}:Plain", horizon=50, replications=1).plays
+    assert not np.array_equal(before, after)
+
+
+def test_the_example() -> None:
+    result = ib.simulate("S1", f"{ROOT}/examples/epsilon_greedy.py:epsilon-greedy", horizon=3000, epsilon=0.1)
+    assert result.note == ""
+    assert result.label == "epsilon-greedy epsilon=0.1"
+    assert result.reward[:, -1].min() > ib.simulate("S1", "mp-random", horizon=3000).reward[:, -1].max()
+
+
+@pytest.mark.parametrize(
+    ("state", "body", "count", "message"),
+    [
+        ("()", "picks[0] = 99", "known.M", "policy Policy: picked channels [100, 1, 1, 1, 1] in slot 1; must be"),
+        ("()", "picks[:] = -3", "known.M", "picked channels [-2, -2, -2, -2, -2]"),
+        ("()", "picks[:] = 2", "known.M", "picked channels [3, 3, 3, 3, 3]"),
+        ("()", "pass", "2", "picked channels [1, 1] in slot 1"),
+        ("{}", "state['x']", "known.M", "policy Policy: KeyError: 'x' ("),
+    ],
+)
+def test_a_policy_that_breaks_the_rules_is_named(
+    tmp_path: Path, state: str, body: str, count: str, message: str
+) -> None:
+    path = own_file(tmp_path, BROKEN.format(state=state, body=body, count=count))
+    with pytest.raises(ib.InputError) as error:
+        ib.simulate("S1", f"{path}:Policy", horizon=10, replications=1)
+    assert message in str(error.value)
+
+
+def test_registering_nonsense_is_refused() -> None:
+    class Parameters(NamedTuple):
+        size: str = "large"
+
+    def nothing(*_: Any) -> None:
+        return None
+
+    functions = {"init": nothing, "select": nothing, "update": nothing}
+    for members, name, message in (
+        ({}, "a", "policy a: init is missing"),
+        (functions, "mp-ucb", "policy mp-ucb: this name is taken"),
+        ({**functions, "Params": Parameters}, "b", "parameter size must be a float, an int or a bool"),
+    ):
+        with pytest.raises(ib.InputError, match=message):
+            ib.register(name=name)(type("Own", (), members))
+    with pytest.raises(ib.InputError, match=r"put @idleband\.register above the class"):
+        ib.policy(Parameters)

@@ -1,0 +1,120 @@
+"""Results, records, sizes, threads and failures of simulate; intervals."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import idleband as ib
+from idleband.policies.registry import policy
+from idleband.simulation.metrics import interval, paired_difference, student_t
+from idleband.simulation.simulate import Outcome, Unit, run_units
+
+
+def test_result() -> None:
+    result = ib.simulate("S1", "mp-lucb", beta=0.5, horizon=1000, replications=3, seed=1)
+    assert result.reward.shape == (3, len(result.t))
+    assert result.plays.shape == (3, 10)
+    assert (result.plays.sum(axis=1) == 5000).all()
+    assert result.horizon == 1000
+    assert result.parameters["beta"] == 0.5
+    assert result.state is not None
+    assert result.state[2].plays.tolist() == result.plays[2].tolist()
+    with pytest.raises(ib.InputError, match="reference = 'best': must be one of static, contextual, genie, table"):
+        result.regret("best")
+
+
+def test_tidy_table() -> None:
+    result = ib.simulate("S1", "mp-lucb", horizon=100, replications=2)
+    table = result.to_pandas()
+    assert len(table) == 2 * len(result.t)
+    columns = "scenario policy label replication t reward regret_static regret_contextual regret_genie regret_table"
+    columns += " suboptimal_static suboptimal_contextual collisions"
+    assert list(table.columns[:13]) == columns.split()
+    assert set(table.columns[13:]) == set(ib.POLICIES["mp-lucb"].parameters)
+    last = table.query("replication == 1 and t == 100").iloc[0]
+    assert last.regret_genie == result.regret("genie")[1, -1]
+
+
+def test_record_of_slots() -> None:
+    result = ib.simulate("S1", "mp-ucb", horizon=40, replications=2, record="slots")
+    slots = result.slots
+    assert slots is not None
+    assert len(slots) == 2 * 40 * 10
+    earned = slots.query("channel == 0").groupby("replication").slot_reward.sum()
+    np.testing.assert_allclose(earned, result.reward[:, -1])
+    plays = slots.groupby(["replication", "channel"]).picked.sum().to_numpy().reshape(2, 10)
+    assert np.array_equal(plays, result.plays)
+    with pytest.raises(ib.InputError, match="too long to record every slot; at most 500000 with 2 replications"):
+        ib.simulate("S1", "mp-ucb", horizon=10**9, replications=2, record="slots")
+    with pytest.raises(ib.InputError, match="record = 'all'"):
+        ib.simulate("S1", "mp-ucb", horizon=10, record="all")
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ({"horizon": 0}, "experiment.horizon = 0: must be a whole number from 1 to 10^10"),
+        ({"horizon": 1e30}, "experiment.horizon = 1e+30"),
+        ({"horizon": 10.5}, "experiment.horizon = 10.5"),
+        ({"horizon": float("nan")}, "experiment.horizon = nan"),
+        ({"horizon": "many"}, "experiment.horizon = many"),
+        ({"replications": 0}, "experiment.replications = 0"),
+        ({"seed": -1}, "experiment.seed = -1: must be a whole number from 0"),
+        ({"threads": 0}, "threads = 0: must be a whole number from 1 to 1024"),
+    ],
+)
+def test_sizes_out_of_range(size: dict[str, float], message: str) -> None:
+    with pytest.raises(ib.InputError) as error:
+        ib.simulate("S1", "mp-ucb", **{"horizon": 10, **size})
+    assert message in str(error.value)
+
+
+def test_size_as_text_or_float() -> None:
+    assert ib.simulate("S1", "mp-ucb", horizon="1e2", replications=1.0).horizon == 100
+
+
+def test_paths_are_shared_across_policies_users_and_sensing() -> None:
+    """Not only policies: M and sensing modes too are compared on the same states, contexts and theta."""
+    variants = [ib.scenario("S1"), ib.scenario("S1", users=2), ib.scenario("S1", sensing="all")]
+    seen = []
+    for scenario in variants:
+        for name in ("mp-random", "mp-ts"):
+            slots = ib.simulate(scenario, name, horizon=30, replications=1, record="slots").slots
+            assert slots is not None
+            seen.append(slots[["state", "perturbation", "x0", "x7"]].to_numpy())
+    for other in seen[1:]:
+        assert np.array_equal(seen[0], other)
+
+
+def test_a_failure_in_one_unit_ends_the_others_and_keeps_what_is_done() -> None:
+    done: list[Unit] = []
+
+    def keep(unit: Unit, outcome: Outcome) -> None:
+        if unit.replication == 2:
+            raise ib.InputError("disk full")
+        done.append(unit)
+
+    units = [Unit(policy("mp-ucb"), i) for i in range(50)]
+    with pytest.raises(ib.InputError, match="disk full"):
+        run_units(ib.scenario("S1"), units, 20_000, 0, keep, threads=1)
+    assert [unit.replication for unit in done] == [0, 1]
+
+
+def test_memory_of_results_does_not_grow_with_the_horizon() -> None:
+    """Checkpoints are 20 a decade: a hundred times the slots add forty."""
+    short, long = (ib.simulate("S1", "mp-random", horizon=T, replications=1) for T in (10**3, 10**5))
+    assert len(long.t) - len(short.t) == 40
+
+
+def test_intervals_are_students() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=12), rng.normal(size=12)
+    expected = stats.ttest_rel(a, b).confidence_interval(0.95)
+    found = paired_difference(a, b)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert found.mean == pytest.approx((a - b).mean())
+    mean, half = student_t(np.stack([a, b], axis=1), 0.9)
+    assert mean.shape == half.shape == (2,)
+    single = interval(np.array([3.0]))
+    assert (single.mean, single.low, single.high) == (3.0, -np.inf, np.inf)
+    assert "no interval" in str(single)

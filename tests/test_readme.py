@@ -1,0 +1,110 @@
+"""The commands and code blocks of the README and the docs, run as they stand."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import idleband as ib
+from idleband.scenario.scenario import from_table
+from tests.conftest import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def workplace(folder: Path) -> Path:
+    """A folder in which the examples lie as in the project, and nothing else does."""
+    (folder / "examples").symlink_to(ROOT / "examples")
+    return folder
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, timeout=300
+    )
+
+
+def test_the_two_commands_stand_first() -> None:
+    first = blocks(PAGES[0], "sh")[0]
+    assert [line.split("#")[0].strip() for line in first.splitlines()] == ["make demo", "make test"]
+
+
+def test_make_demo_runs_all_policies_at_the_papers_size_and_says_where_the_figure_is(tmp_path: Path) -> None:
+    """What `make demo` runs after its set-up, word for word."""
+    plan = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    command = plan.strip().splitlines()[-1]
+    assert command == ".venv/bin/idleband run S1 --out results/S1"
+    done = shell(command.removeprefix(".venv/bin/"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "S1: 8 policies x 5 replications x 100,000 slots" in done.stdout
+    figure = re.search(r"figure:\s+(\S+)", done.stdout)
+    assert figure is not None
+    assert (tmp_path / figure[1]).read_bytes().startswith(b"\x89PNG")
+    study = ib.load(tmp_path / "results/S1")
+    assert sorted(study.labels) == sorted(name for name, p in ib.POLICIES.items() if p.source is None)
+    table = study.table().reward
+    # The shape that the paper's world must have: learners earn more than what cannot learn.
+    assert table["mp-lucb"] > table["mp-ucb"] > table["mp-random"] > table["mp-lucb-printed"]
+
+
+def test_commands_of_the_readme(tmp_path: Path) -> None:
+    lines = [line for block in blocks(PAGES[0], "sh") for line in block.splitlines() if line.startswith("idleband")]
+    assert len(lines) >= 8
+    place = workplace(tmp_path)
+    for line in lines:
+        if "bench" not in line:  # covered by tests/simulation/test_bench.py at a smaller size
+            done = shell(line, place)
+            assert done.returncode == 0, (line, done.stderr)
+            if line.startswith("idleband cost"):
+                assert done.stdout.strip() == line.rpartition(":")[2].strip()
+
+
+def test_console_examples_of_the_readme(tmp_path: Path) -> None:
+    for block in blocks(PAGES[0], "console"):
+        command, _, expected = block.partition("\n")
+        done = shell(command.removeprefix("$ "), tmp_path)
+        assert done.stdout + done.stderr == expected
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks(page: Path, tmp_path: Path) -> None:
+    for i, block in enumerate(blocks(page, "python")):
+        script = tmp_path / f"block{i}.py"
+        script.write_text(block)
+        done = shell(f"{shlex.quote(sys.executable)} {script}", tmp_path)
+        assert done.returncode == 0, (page.name, done.stderr)
+    if page.name == "README.md":
+        assert (tmp_path / "regret.png").exists()
+
+
+def test_toml_blocks() -> None:
+    found = [tomllib.loads(block) for block in blocks(ROOT / "docs/scenarios.md", "toml")]
+    assert len(found) == 3
+    for data in found:
+        from_table(data["scenario"])
+
+
+def test_examples_run(tmp_path: Path) -> None:
+    place = workplace(tmp_path)
+    for command in ("python examples/learning_theta.py", "idleband run examples/two_bands.toml --horizon 2000"):
+        done = shell(command, place)
+        assert done.returncode == 0, done.stderr
+
+
+def test_links_lead_somewhere() -> None:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), (page.name, target)
