@@ -6,6 +6,7 @@ directions give P(n < 1) from 0.57 to 0.99.
 """
 
 import math
+from functools import cache, lru_cache
 from itertools import product
 
 import numpy as np
@@ -61,32 +62,30 @@ def below(theta: Floats, level: float) -> tuple[float, float]:
         terms = signs * np.maximum(0.0, level - sums @ weights) ** d
         if norm > 0 and float(np.abs(terms).sum()) * 1e-15 / norm < 1e-9:
             return min(1.0, max(0.0, math.fsum(terms) / norm)), 0.0
-    share = float(np.mean(_sample(d) @ weights < level))
+    share = int(np.searchsorted(_sample(weights.tobytes()), level)) / SAMPLES
     return share, math.sqrt(max(share * (1 - share), 1e-6) / SAMPLES)
 
 
-_corner_tables: dict[int, tuple[Floats, Floats]] = {}
-_samples: dict[int, Floats] = {}
-
-
+@cache
 def _corners(d: int) -> tuple[Floats, Floats]:
-    """The corners of the unit cube as rows, and the sign of each."""
-    if d not in _corner_tables:
-        corners = np.array(list(product((0.0, 1.0), repeat=d)))
-        _corner_tables[d] = (1.0 - 2.0 * (corners.sum(axis=1) % 2), corners)
-    return _corner_tables[d]
+    """The signs of the corners of the unit cube, and the corners as rows."""
+    corners = np.array(list(product((0.0, 1.0), repeat=d)))
+    return 1.0 - 2.0 * (corners.sum(axis=1) % 2), corners
 
 
-def _sample(d: int) -> Floats:
-    if d not in _samples:
-        _samples.clear()  # one dimension at a time: a sample is 8 d MB
-        _samples[d] = np.random.Generator(np.random.PCG64(d)).random((SAMPLES, d))
-    return _samples[d]
+@lru_cache(maxsize=4)
+def _sample(weights: bytes) -> Floats:
+    """weights . x for the fixed sample of contexts, sorted; drawn in parts, so that memory stays small."""
+    w = np.frombuffer(weights)
+    rng = np.random.Generator(np.random.PCG64(len(w)))
+    parts = 100
+    return np.sort(np.concatenate([rng.random((SAMPLES // parts, len(w))) @ w for _ in range(parts)]))
 
 
-def clearest(dimension: int, norm: float = 1.0) -> float:
-    """The smallest P(n < 1) that a theta >= 0 of at most that norm can have: all entries equal."""
-    return below(np.full(dimension, norm / math.sqrt(dimension)), 1.0)[0]
+@cache
+def clearest(dimension: int) -> float:
+    """The smallest P(n < 1) that a theta >= 0 of norm at most 1 can have: all entries equal."""
+    return below(np.full(dimension, 1.0 / math.sqrt(dimension)), 1.0)[0]
 
 
 def draw_theta(rng: Rng, dimension: int, *, clear: float | None, norm: float | None) -> Floats:
@@ -113,7 +112,7 @@ def _scale_to(direction: Floats, clear: float) -> float:
     low, high = min(1.0, 1.0 / float(direction.sum())), 1.0  # at low P(n < 1) = 1
     for _ in range(60):
         middle = 0.5 * (low + high)
-        if below(direction * middle, 1.0)[0] >= clear:
+        if below(direction, 1.0 / middle)[0] >= clear:
             low = middle
         else:
             high = middle

@@ -27,7 +27,7 @@ SENSING = ("played", "all")
 FEEDBACK = ("perturbation", "reward")
 CONTEXTS = ("uniform",)
 
-MOST_CHANNELS, MOST_STATES, MOST_ENTRIES = 100_000, 256, 4096
+MOST_CHANNELS, MOST_STATES, MOST_ENTRIES = 100_000, 256, 1024
 TIE = 1e-12  # mean rewards closer than this are equal
 
 

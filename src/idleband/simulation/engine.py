@@ -154,15 +154,15 @@ _engines: dict[str, Engine] = {}
 _compiling = Lock()
 
 
-def engine(policy: Policy, arguments: tuple[Any, ...]) -> Engine:
-    """The loop for a policy, compiled if it can be; `arguments` are those of a run, to try it on with no slot."""
+def engine(policy: Policy, memory: Callable[[], tuple[Any, ...]]) -> Engine:
+    """The loop for a policy, compiled if it can be. It is tried, with no slot, on memory of its own."""
     # The name under which the machine code is kept: the module that holds the functions (names like mp-lucb and
     # mp-lucb-rca share them), and for a user's policy, of which a module may hold several, all that identifies it.
     own = () if policy.source is None else (policy.name, policy.source[:16])
     name = re.sub(r"\W", "_", "_".join(("run", policy.select.__module__, *own)))
     with _compiling:
         if name not in _engines:
-            _engines[name] = _build(policy, name, arguments)
+            _engines[name] = _build(policy, name, memory())
     return _engines[name]
 
 
@@ -227,7 +227,7 @@ class CaseRun:
             tally = new_tally(scenario, world, means, horizon)
             return known, world, params, case.policy.init(params, known), stream(seed, replication, POLICY), tally
 
-        ready = engine(case.policy, memory())  # tried on memory of its own: the trial leaves no trace
+        ready = engine(case.policy, memory)
         _, world, _, state, rng, tally = memory()
         return cls(scenario, case, known, params, world, tally, state, ready, rng)
 
