@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -81,6 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:  # a full disk while a figure is drawn, say
+        print(f"idleband: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("idleband: stopped; what was finished is kept, and the same command goes on from there", file=sys.stderr)
         sys.exit(130)
@@ -114,7 +118,7 @@ def _run(options: argparse.Namespace) -> None:
             print(f"{merged.scenario.name}: {' x '.join(f'{n:,} {what}' for n, what in sizes)}{kept}")
             bar.start(missing * merged.horizon)
 
-        study = run_experiment(spec, out, threads=threads, started=started, progress=bar.advance)
+        study = run_experiment(spec, out, threads=threads, started=started, preparing=bar.prepare, progress=bar.advance)
     for result in study.results:
         if result.note:
             print(f"note: {result.label} ran interpreted, because it does not compile: {result.note}")
@@ -152,7 +156,11 @@ class _Bar:
 
     def start(self, slots: int) -> None:
         if self.display is not None and slots > 0:
-            self.task = self.display.add_task("compiling, then running", total=slots, rate="")
+            self.task = self.display.add_task("", total=slots)
+
+    def prepare(self, policy: str) -> None:
+        if self.task is not None:
+            self.display.update(self.task, description=f"compiling {policy}, once")
 
     def advance(self, slots: int) -> None:
         if self.task is not None:
@@ -186,11 +194,11 @@ def _progress() -> Iterator[_Bar]:
 
 
 def _print_study(study: Study) -> None:
-    print("\nmean per slot over replications, +- half a 95% interval; best first\n")
+    print("\nmean per slot over replications, +- half a 95% interval where there are several; best first\n")
     rows = [["policy", "reward", "regret static", "regret genie", "sub-optimal picks", "collisions"]]
     for label, row in study.table().iterrows():
         cells = [
-            f"{row[c]:.4f} +-{row[c + '_pm']:.4f}"
+            f"{row[c]:.4f}" + (f" +-{row[c + '_pm']:.4f}" if math.isfinite(row[c + "_pm"]) else "")
             for c in ("reward", "regret_static", "regret_genie", "suboptimal_static", "collisions")
         ]
         rows.append([str(label), *cells])

@@ -14,6 +14,18 @@ class InputError(ValueError):
     idleband.errors.InputError: scenario.users = 0: must be a whole number from 1 to 10
     """
 
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))  # one line, whatever the value was
+
+
+def shown(value: object) -> str:
+    """A value as it stands in a message: short, whatever it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return "a number too long to print"
+    return text if len(text) <= 80 else f"{text[:70]}..."
+
 
 def unknown(what: str, name: object, options: Iterable[str]) -> InputError:
     """The error for a name that is not among the options, with the one that was probably meant.
@@ -22,6 +34,7 @@ def unknown(what: str, name: object, options: Iterable[str]) -> InputError:
     unknown policy 'mp-ubc': did you mean 'mp-ucb'? Known: mp-ucb, mp-ts
     """
     known = list(options)
-    close = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"did you mean '{close[0]}'? " if close else ""
+    spelt = {option.lower(): option for option in known}
+    close = difflib.get_close_matches(str(name).lower(), spelt, n=1)
+    hint = f"did you mean '{spelt[close[0]]}'? " if close else ""
     return InputError(f"unknown {what} '{name}': {hint}Known: {', '.join(known) or 'none'}")

@@ -93,24 +93,25 @@ def run_experiment(
     *,
     threads: int | None = None,
     started: Callable[[Experiment, int, int], None] | None = None,
+    preparing: Callable[[str], None] | None = None,
     progress: Tick | None = None,
 ) -> Study:
     """Run what is not there yet, keep each finished unit, and give the study.
 
-    `started` is told the experiment as merged with what the folder holds, and how many units of how many are to run.
+    `started` is told the experiment as merged with what the folder holds, and how many units of how many are to run;
+    `preparing` and `progress` are those of `run_units`.
     """
     if out is None:
-        return _run(spec, None, threads, started, progress)
+        return _run(spec, None, started, threads=threads, preparing=preparing, progress=progress)
     with open_store(out, spec) as (store, merged):
-        return _run(merged, store, threads, started, progress)
+        return _run(merged, store, started, threads=threads, preparing=preparing, progress=progress)
 
 
 def _run(
     spec: Experiment,
     store: Store | None,
-    threads: int | None,
     started: Callable[[Experiment, int, int], None] | None,
-    progress: Tick | None,
+    **running: Any,
 ) -> Study:
     began = perf_counter()
     units = [Unit(case, i) for i in range(spec.replications) for case in (None, *spec.cases)]
@@ -127,7 +128,7 @@ def _run(
 
     if started is not None:
         started(spec, len(missing), len(units))
-    run_units(spec.scenario, missing, spec.horizon, spec.seed, done, threads=threads, progress=progress)
+    run_units(spec.scenario, missing, spec.horizon, spec.seed, done, **running)
     R = spec.replications
     results = tuple(assemble(spec.scenario, c, spec.seed, spec.horizon, outcomes, R) for c in spec.cases)
     if store is not None:

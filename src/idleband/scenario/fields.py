@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from idleband.errors import InputError, unknown
+from idleband.errors import InputError, shown, unknown
 
 
 def check_keys(table: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
@@ -19,14 +19,17 @@ def check_keys(table: Mapping[str, Any], allowed: Iterable[str], where: str) -> 
 
 def table(value: Any, field: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise InputError(f"{field} = {value!r}: must be a table of settings")
+        raise InputError(f"{field} = {shown(value)}: must be a table of settings")
     return value
 
 
 def number(value: Any, field: str, low: float, high: float, *, above: bool = False) -> float:
     """A finite number from low to high; `above` excludes low itself."""
     if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
-        x = float(value)
+        try:
+            x = float(value)
+        except OverflowError:
+            x = math.inf
         if math.isfinite(x) and low <= x <= high and not (above and x == low):
             return x
     limits = f"above {low:g}" if above else f"of at least {low:g}"
@@ -34,19 +37,20 @@ def number(value: Any, field: str, low: float, high: float, *, above: bool = Fal
         limits += f" and at most {high:g}"
     elif math.isinf(low):
         limits = "that is finite"
-    raise InputError(f"{field} = {value!r}: must be a number {limits}")
+    raise InputError(f"{field} = {shown(value)}: must be a number {limits}")
 
 
 def whole(value: Any, field: str, low: int, high: int) -> int:
     """A whole number from low to high, also as text or as a float like 1e5."""
     try:
-        if not isinstance(value, bool):
+        if not isinstance(value, bool | np.bool_):
             x = int(value) if isinstance(value, int | np.integer) else float(value)
             if math.isfinite(x) and x == int(x) and low <= x <= high:
                 return int(x)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise InputError(f"{field} = {value}: must be a whole number from {low} to {_short(high)}")
+    text = value if isinstance(value, str) else shown(value)
+    raise InputError(f"{field} = {text}: must be a whole number from {low} to {_short(high)}")
 
 
 def _short(n: int) -> str:
@@ -58,16 +62,16 @@ def choice(value: Any, field: str, options: Iterable[str]) -> str:
     options = list(options)
     if isinstance(value, str) and value in options:
         return value
-    raise InputError(f"{field} = {value!r}: must be one of {', '.join(options)}")
+    raise InputError(f"{field} = {shown(value)}: must be one of {', '.join(options)}")
 
 
 def flag(value: Any, field: str) -> bool:
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    raise InputError(f"{field} = {value!r}: must be true or false")
+    raise InputError(f"{field} = {shown(value)}: must be true or false")
 
 
 def sequence(value: Any, field: str, what: str) -> list[Any]:
     if isinstance(value, list | tuple | np.ndarray):
         return list(value)
-    raise InputError(f"{field} = {value!r}: must be a list, {what}")
+    raise InputError(f"{field} = {shown(value)}: must be a list, {what}")

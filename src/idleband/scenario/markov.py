@@ -72,8 +72,9 @@ def cumulative(P: Floats, S: int) -> Floats:
     """Rows of P as inner limits of [0, 1): the next state is how many of them a uniform draw has reached. (S, S-1);
     states beyond the chain's own are never entered."""
     limits = np.ones((S, S - 1))
-    own = len(P)
-    limits[:own, : own - 1] = np.cumsum(P, axis=1)[:, :-1]
+    for s, row in enumerate(P):
+        last = int(np.flatnonzero(row)[-1])  # from here on 1, so that rounding never enters a state of chance 0
+        limits[s, :last] = np.cumsum(row)[:last]
     return limits
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from idleband.errors import InputError, unknown
+from idleband.errors import InputError, shown, unknown
 from idleband.kernels.rng import LAW, stream
 from idleband.scenario import fields
 from idleband.scenario.markov import autocorrelation, gilbert_elliot, irreducible, stationary
@@ -28,7 +28,7 @@ FEEDBACK = ("perturbation", "reward")
 CONTEXTS = ("uniform",)
 
 MOST_CHANNELS, MOST_STATES, MOST_ENTRIES = 100_000, 256, 1024
-TIE = 1e-12  # mean rewards closer than this are equal
+SMALLEST_CHANCE = 1e-100
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,14 @@ class Scenario:
             rng = stream(seed, replication, LAW)
             count = self.K if law.per_channel else 1
             rows = np.array([draw_theta(rng, d, clear=law.clear, norm=law.theta_norm) for _ in range(count)])
-        return np.ascontiguousarray(np.broadcast_to(rows, (self.K, d)))
+        return np.array(
+            np.broadcast_to(rows, (self.K, d)), order="C"
+        )  # a copy, writeable: what kernels are compiled for
 
     def chances(self, theta: Floats, level: float) -> tuple[Floats, float]:
         """(K,) P(n < level) for each channel, and the largest standard error among them (0: exact)."""
-        memo = {row.tobytes(): below(row, level) for row in np.unique(theta, axis=0)}
-        found = [memo[row.tobytes()] for row in theta]
+        memo = {row: below(np.array(row), level) for row in set(map(tuple, theta.tolist()))}
+        found = [memo[tuple(row)] for row in theta.tolist()]
         return np.array([p for p, _ in found]), max(error for _, error in found)
 
     def mean_rewards(self, theta: Floats) -> tuple[Floats, float]:
@@ -142,7 +144,7 @@ class Scenario:
             rows = np.array(law.theta)
             least, most = float(rows.clip(max=0).sum(axis=1).min()), float(rows.clip(min=0).sum(axis=1).max())
         elif law.kind != "none":
-            most = (law.theta_norm or 1.0) * math.sqrt(d)
+            most = (1.0 if law.theta_norm is None else law.theta_norm) * math.sqrt(d)
         h = np.concatenate(self.rewards)
         return float(h.min()) - most, float(h.max()) - least
 
@@ -195,7 +197,7 @@ class Scenario:
         return isinstance(other, Scenario) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
-        return hash(repr(self.to_dict()))
+        return hash((self.name, self.K, self.users, self.dimension))
 
 
 def scenario(source: "str | Path | Mapping[str, Any] | Scenario | None" = None, /, **changes: Any) -> Scenario:
@@ -228,11 +230,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from None
     if not data:
         raise InputError(f"{path}: empty; an experiment file has [scenario], [experiment] and [[policy]]")
@@ -299,7 +301,9 @@ def _preset(base: Any) -> dict[str, Any]:
 def _name(value: Any) -> str:
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,79}", value) and ".." not in value:
         return value
-    raise InputError(f"scenario.name = {value!r}: must be 1 to 80 letters, digits, spaces or . _ + -, with no '..'")
+    raise InputError(
+        f"scenario.name = {shown(value)}: must be 1 to 80 letters, digits, spaces or . _ + -, with no '..'"
+    )
 
 
 def _channels(table: Mapping[str, Any]) -> tuple[tuple[Floats, ...], tuple[Floats, ...], tuple[Flags, ...]]:
@@ -343,7 +347,13 @@ def _probabilities(value: Any, field: str) -> list[float]:
     values = fields.sequence(value, f"scenario.{field}", "one probability per channel")
     if not 1 <= len(values) <= MOST_CHANNELS:
         raise InputError(f"scenario.{field}: has {len(values)} channels; must be from 1 to {MOST_CHANNELS}")
-    return [fields.number(p, f"scenario.{field}, channel {k + 1}", 0, 1, above=True) for k, p in enumerate(values)]
+    return [_probability(p, f"scenario.{field}, channel {k + 1}") for k, p in enumerate(values)]
+
+
+def _probability(value: Any, field: str) -> float:
+    """Above 0, and not so close to it that a stationary law would overflow."""
+    p = fields.number(value, field, 0, 1, above=True)
+    return fields.number(value, field, SMALLEST_CHANCE, 1) if p < SMALLEST_CHANCE else p
 
 
 def _matrices(value: Any) -> tuple[Floats, ...]:
@@ -357,6 +367,8 @@ def _matrices(value: Any) -> tuple[Floats, ...]:
         if not 1 <= len(rows) <= MOST_STATES or any(len(row) != len(rows) for row in rows):
             raise InputError(f"{field}: must be a square matrix of 1 to {MOST_STATES} states")
         P = np.array([[fields.number(p, field, 0, 1) for p in row] for row in rows])
+        if ((P > 0) & (P < SMALLEST_CHANCE)).any():
+            raise InputError(f"{field}: holds a chance below {SMALLEST_CHANCE:g}; must be 0, or at least that")
         off = np.abs(P.sum(axis=1) - 1)
         if off.max() > 1e-9:
             worst = int(off.argmax())
@@ -441,8 +453,8 @@ def _availability(value: Any, K: int) -> tuple[tuple[bool, ...], ...]:
         if len(row) != K:
             raise InputError(f"{where}, row {i + 1}: has {len(row)} entries; must be {K}, one per channel")
         for entry in row:
-            if not isinstance(entry, bool | np.bool_) and entry not in (0, 1):
-                raise InputError(f"{where}, row {i + 1} = {entry!r}: must be 0 or 1")
+            if not isinstance(entry, int | np.integer | np.bool_) or entry not in (0, 1):
+                raise InputError(f"{where}, row {i + 1} = {shown(entry)}: must be 0 or 1")
     if all(all(row) for row in rows):
         return ()
     return tuple(tuple(bool(entry) for entry in row) for row in rows)

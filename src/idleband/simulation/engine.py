@@ -110,6 +110,7 @@ def new_tally(scenario: Scenario, world: World, means: Floats, horizon: int) -> 
         t=t,
         curves=np.zeros((len(CURVES), len(t))),
         now=np.zeros(len(CURVES)),
+        carry=np.zeros(2),
         cursor=np.zeros(1, np.int64),
         plays=np.zeros(K, np.int64),
         last_pick=np.zeros(K, np.int64),
@@ -131,6 +132,7 @@ def new_references(scenario: Scenario, world: World, means: Floats, horizon: int
         t=t,
         curves=np.zeros((len(REFERENCES), len(t))),
         now=np.zeros(len(REFERENCES)),
+        carry=np.zeros(len(REFERENCES)),
         cursor=np.zeros(1, np.int64),
         static_slot=np.array([_largest(means, row, scenario.users).sum() for row in world.available]),
     )

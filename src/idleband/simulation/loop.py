@@ -56,6 +56,7 @@ class Tally(NamedTuple):
     t: Ints  # (C,) checkpoints
     curves: Floats  # (5, C) cumulative values at the checkpoints, rows as in CURVES
     now: Floats  # (5,) the same at the current slot
+    carry: Floats  # (2,) what rounding has left out of the first two, which are not whole numbers
     cursor: Ints  # (1,) next checkpoint
     plays: Ints  # (K,) plays per channel
     last_pick: Ints  # (K,) the slot in which a channel was picked last, to catch a double pick
@@ -79,6 +80,7 @@ class References(NamedTuple):
     t: Ints  # (C,) checkpoints
     curves: Floats  # (3, C) cumulative static, contextual and genie reward
     now: Floats  # (3,)
+    carry: Floats  # (3,) what rounding has left out of them
     cursor: Ints  # (1,)
     static_slot: Floats  # (P,) sum of the M largest means, for each row of availability
 
@@ -88,6 +90,15 @@ REFERENCES = ("static", "contextual", "genie")
 # Stand-ins: `compile.specialise` binds the functions of a policy to these names.
 select: Callable[..., int] = NotImplemented
 update: Callable[..., Any] = NotImplemented
+
+
+@jit
+def add(total: float, carry: float, value: float) -> tuple[float, float]:
+    """total + value, and what rounding left out of it, to be passed in again (Kahan). Over 10^10 slots a plain sum of
+    rewards of 0.1 would lose thousands."""
+    value += carry
+    new = total + value
+    return new, value - (new - total)
 
 
 @jit
@@ -115,6 +126,7 @@ def run(known: Known, world: World, params: Any, state: Any, rng: Rng, tally: Ta
     row = first % world.available.shape[0]
     earned, table, static = tally.now[0], tally.now[1], tally.now[2]
     contextual, collisions = tally.now[3], tally.now[4]
+    earned_carry, table_carry = tally.carry[0], tally.carry[1]
     cursor = tally.cursor[0]
     sensed = world.s if tally.sensing else tally.hidden
     for t in range(first + 1, last + 1):
@@ -129,7 +141,7 @@ def run(known: Known, world: World, params: Any, state: Any, rng: Rng, tally: Ta
         tally.picked[0] = count
         if count != places:
             return t
-        table += tally.table_best[row]
+        slot_reward, slot_table = 0.0, tally.table_best[row]
         for i in range(count):
             k = tally.picks[i]
             if k < 0 or k >= known.K or not available[k] or tally.last_pick[k] == t:
@@ -138,13 +150,15 @@ def run(known: Known, world: World, params: Any, state: Any, rng: Rng, tally: Ta
             s = world.s[k]
             good = world.good[k, s]
             r = reward(world.reward, world.h[k, s], good, world.n[k])
-            earned += r
-            table -= tally.table_mean[k]
+            slot_reward += r
+            slot_table -= tally.table_mean[k]
             static += tally.static_worse[row, k]
             contextual += world.expected[k] < bar
             collisions += not good
             tally.plays[k] += 1
             update(known, params, state, rng, slot, k, s, r, world.n[k] if known.measured else np.nan)
+        earned, earned_carry = add(earned, earned_carry, slot_reward)
+        table, table_carry = add(table, table_carry, slot_table)
 
         if t == tally.t[cursor]:
             tally.curves[0, cursor] = earned
@@ -156,6 +170,7 @@ def run(known: Known, world: World, params: Any, state: Any, rng: Rng, tally: Ta
         row = row + 1 if row + 1 < world.available.shape[0] else 0
     tally.now[0], tally.now[1], tally.now[2] = earned, table, static
     tally.now[3], tally.now[4] = contextual, collisions
+    tally.carry[0], tally.carry[1] = earned_carry, table_carry
     tally.cursor[0] = cursor
     return 0
 
@@ -165,7 +180,7 @@ def walk(known: Known, world: World, references: References, first: int, last: i
     if first == 0:
         enter(world)
     row = first % world.available.shape[0]
-    static, contextual, genie = references.now[0], references.now[1], references.now[2]
+    now, carry = references.now, references.carry
     cursor = references.cursor[0]
     for t in range(first + 1, last + 1):
         advance(world)
@@ -173,14 +188,14 @@ def walk(known: Known, world: World, references: References, first: int, last: i
         for k in range(known.K):
             s = world.s[k]
             world.rewards[k] = reward(world.reward, world.h[k, s], world.good[k, s], world.n[k])
-        static += references.static_slot[row]
-        contextual += top_sum(world.expected, available, known.M, world.scratch)
-        genie += top_sum(world.rewards, available, known.M, world.scratch)
+        now[0], carry[0] = add(now[0], carry[0], references.static_slot[row])
+        contextual = top_sum(world.expected, available, known.M, world.scratch)
+        now[1], carry[1] = add(now[1], carry[1], contextual)
+        genie = top_sum(world.rewards, available, known.M, world.scratch)
+        now[2], carry[2] = add(now[2], carry[2], genie)
         if t == references.t[cursor]:
-            references.curves[0, cursor] = static
-            references.curves[1, cursor] = contextual
-            references.curves[2, cursor] = genie
+            for i in range(now.size):
+                references.curves[i, cursor] = now[i]
             cursor += 1
         row = row + 1 if row + 1 < world.available.shape[0] else 0
-    references.now[0], references.now[1], references.now[2] = static, contextual, genie
     references.cursor[0] = cursor

@@ -80,10 +80,21 @@ def run_units(
     done: Callable[[Unit, Outcome], None],
     *,
     threads: int | None = None,
+    preparing: Callable[[str], None] | None = None,
     progress: Tick | None = None,
 ) -> None:
     """Run units on threads and hand each to `done` as it finishes (on its thread). Ctrl-C ends all within a segment;
-    what was handed over stays handed over."""
+    what was handed over stays handed over.
+
+    `preparing` is told the policy whose loop is compiled or loaded next, `progress` how many slots were just run.
+    """
+    workers = cores() if threads is None else fields.whole(threads, "threads", 1, 1024)
+    # On this thread and before the others start: a compilation on another thread could not be interrupted.
+    for case in dict.fromkeys(unit.case for unit in units):
+        if case is not None:
+            if preparing is not None:
+                preparing(case.policy.name)
+            CaseRun.start(scenario, case, horizon, seed, 0)
     stop = Event()
 
     def tick(slots: int) -> None:
@@ -96,7 +107,6 @@ def run_units(
         if not stop.is_set():
             done(unit, run_unit(scenario, unit, horizon, seed, tick))
 
-    workers = cores() if threads is None else fields.whole(threads, "threads", 1, 1024)
     with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(work, unit) for unit in units]
         try:

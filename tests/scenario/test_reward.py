@@ -1,0 +1,153 @@
+"""What channels pay: the kernels on hand cases, and a scenario's means and range against simulated rewards."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import idleband as ib
+from idleband.scenario.reward import ADDITIVE, THRESHOLD, expected_reward, reward
+
+JUST_BELOW_1 = math.nextafter(1.0, 0.0)
+TINY = 5e-324
+
+
+@pytest.mark.parametrize(
+    ("good", "n", "paid"),
+    [
+        (True, -0.5, 1.0),
+        (True, 0.0, 1.0),
+        (True, JUST_BELOW_1, 1.0),
+        (True, 1.0, 0.1),  # 1 - n > 0 no more
+        (True, 1.5, 0.1),
+        (False, -0.5, 1.0),  # a negative perturbation lifts a bad channel
+        (False, -TINY, 1.0),
+        (False, 0.0, 0.1),
+        (False, -0.0, 0.1),
+        (False, 0.5, 0.1),
+        (False, 1.0, 0.1),
+    ],
+)
+def test_threshold_reward(good: bool, n: float, paid: float) -> None:
+    for h in (0.1, 1.0, -7.0):  # the state's own reward plays no part
+        assert reward(THRESHOLD, h, good, n) == paid
+
+
+@pytest.mark.parametrize(
+    ("h", "n", "paid"), [(1.0, 0.25, 0.75), (0.1, 0.0, 0.1), (0.5, 1.0, -0.5), (0.5, -1.5, 2.0), (-2.0, 3.0, -5.0)]
+)
+def test_additive_reward(h: float, n: float, paid: float) -> None:
+    assert reward(ADDITIVE, h, True, n) == paid
+    assert reward(ADDITIVE, h, False, n) == paid
+    assert expected_reward(ADDITIVE, h, 0.3, n) == paid
+
+
+@given(st.floats(0, 1), st.one_of(st.sampled_from([0.0, -0.0, 1.0, JUST_BELOW_1, -TINY]), st.floats(-3, 3)))
+def test_expected_reward_is_the_mean_over_states(good_share: float, n: float) -> None:
+    mean = good_share * reward(THRESHOLD, 1.0, True, n) + (1 - good_share) * reward(THRESHOLD, 0.1, False, n)
+    assert expected_reward(THRESHOLD, 0.1 + 0.9 * good_share, good_share, n) == pytest.approx(mean, abs=1e-12)
+
+
+# --- one channel, played in every slot -------------------------------------------------------------------------------
+
+LAWS: dict[str, dict[str, Any]] = {
+    "none": {"kind": "none"},
+    "positive": {"theta": [0.9, 0.5, 0.4]},
+    "negative": {"theta": [-0.4, -0.2, 0.0]},
+    "both": {"theta": [1.2, -0.7, 0.3]},
+    "clear": {"clear": 0.75},
+    "norm": {"theta_norm": 0.9},
+}
+INDEPENDENT = [[0.3, 0.7], [0.3, 0.7]]  # the next state does not depend on the last: slots are independent draws
+
+
+def one_channel(law: str, kind: str, **more: Any) -> ib.Scenario:
+    settings: dict[str, Any] = {"transition": [INDEPENDENT], "rewards": [-0.2, 0.9], **more}
+    return ib.scenario(users=1, reward=kind, context={"dimension": 3}, perturbation=LAWS[law], **settings)
+
+
+@pytest.mark.parametrize("kind", ["threshold", "additive"])
+@pytest.mark.parametrize("law", LAWS)
+def test_mean_rewards_are_what_is_earned(law: str, kind: str) -> None:
+    T, R, seed = 50_000, 2, 8
+    world = one_channel(law, kind)
+    result = ib.simulate(world, "mp-random", horizon=T, replications=R, seed=seed)
+    for replication in range(R):
+        theta = world.theta(seed, replication)
+        means, error = world.mean_rewards(theta)
+        assert error == 0
+        if kind == "threshold":  # 0.1 or 1
+            q = (means[0] - 0.1) / 0.9
+            variance = 0.81 * q * (1 - q)
+        else:  # of h and of a sum of uniforms
+            variance = 0.3 * 0.7 * 1.1**2 + float(theta[0] @ theta[0]) / 12
+        assert abs(result.reward[replication, -1] / T - means[0]) <= 5 * math.sqrt(variance / T) + 1e-12
+
+
+@pytest.mark.parametrize("kind", ["threshold", "additive"])
+@pytest.mark.parametrize("law", LAWS)
+def test_reward_range_holds_every_reward(law: str, kind: str) -> None:
+    world = one_channel(law, kind)
+    low, high = world.reward_range()
+    slots = ib.simulate(world, "mp-random", horizon=200, replications=1, record="slots").slots
+    assert slots is not None
+    paid = slots["slot_reward"]
+    rounding = 1e-9  # a slot's reward is the difference of running sums
+    assert low - rounding <= paid.min() <= paid.max() <= high + rounding
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"reward": "threshold", "perturbation": {"theta": [5.0, -5.0, 0.0]}}, (0.1, 1.0)),
+        ({"reward": "additive", "perturbation": "none"}, (-0.2, 0.9)),
+        ({"reward": "additive", "perturbation": {"theta": [0.5, -0.25, 0.0]}}, (-0.7, 1.15)),
+        ({"reward": "additive", "perturbation": {"theta_norm": 0.5}}, (-0.2 - 0.5 * math.sqrt(3), 0.9)),
+        ({"reward": "additive", "perturbation": {"clear": 0.8}}, (-0.2 - math.sqrt(3), 0.9)),
+        ({"reward": "additive", "perturbation": {"theta_norm": 0.0}}, (-0.2, 0.9)),
+    ],
+)
+def test_reward_range_is_as_narrow_as_can_be_known(settings: dict[str, Any], expected: tuple[float, float]) -> None:
+    world = ib.scenario(
+        transition=[INDEPENDENT], rewards=[-0.2, 0.9], users=1, context={"dimension": 3}, **settings
+    )  # fmt: skip
+    assert world.reward_range() == pytest.approx(expected, abs=1e-12)
+
+
+def test_reward_range_over_channels() -> None:
+    """The least and the most that any channel can pay under its own theta."""
+    world = ib.scenario(
+        p01=[0.5, 0.5],
+        p10=[0.5, 0.5],
+        rewards=[[0.0, 1.0], [0.5, 2.0]],
+        users=1,
+        reward="additive",
+        context={"dimension": 2},
+        perturbation={"theta": [[1.0, -1.0], [3.0, 0.0]]},
+    )
+    assert world.reward_range() == (-3.0, 3.0)
+
+
+def test_mean_rewards_of_channels_with_their_own_theta() -> None:
+    world = ib.scenario(
+        p01=[0.2, 0.2, 0.2],
+        p10=[0.6, 0.6, 0.6],
+        users=1,
+        context={"dimension": 1},
+        perturbation={"theta": [[0.5], [2.0], [-3.0]]},
+    )
+    means, error = world.mean_rewards(world.theta(0, 0))
+    np.testing.assert_allclose(means, [0.1 + 0.9 * 0.25, 0.1 + 0.9 * 0.125, 1.0], rtol=1e-12)
+    assert error == 0
+    additive, _ = ib.scenario(world, reward="additive").mean_rewards(world.theta(0, 0))
+    np.testing.assert_allclose(additive, [0.325 - 0.25, 0.325 - 1.0, 0.325 + 1.5], rtol=1e-12)
+
+
+def test_mean_rewards_say_how_well_they_are_known() -> None:
+    world = ib.scenario("S1", context={"dimension": 18}, perturbation={"theta": [0.15] * 18})
+    means, error = world.mean_rewards(world.theta(0, 0))
+    assert 0 < error < 0.001
+    assert np.all((means > 0.1) & (means < world.table_means))

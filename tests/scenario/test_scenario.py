@@ -1,0 +1,442 @@
+"""A scenario from every source, there and back, and every mistake in it told in one line."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+from hypothesis import given
+from hypothesis import strategies as st
+
+import idleband as ib
+from idleband.scenario.scenario import MOST_CHANNELS, MOST_ENTRIES
+
+TWO = {"p01": [0.1, 0.2], "p10": [0.3, 0.4]}
+THREE_STATES = {
+    "transition": [[[0.5, 0.5, 0.0], [0.25, 0.5, 0.25], [0.0, 0.5, 0.5]]] * 2,
+    "rewards": [0.1, 0.5, 1.0],
+    "users": 1,
+}
+
+# --- where a scenario comes from -------------------------------------------------------------------------------------
+
+
+def test_one_scenario_from_every_source(tmp_path: Path) -> None:
+    table = {"name": "mine", **TWO, "users": 1, "perturbation": {"kind": "linear", "clear": 0.6}}
+    path = tmp_path / "mine.toml"
+    path.write_text(tomli_w.dumps({"scenario": table}))
+    first = ib.scenario(table)
+    for other in (ib.scenario(**table), ib.scenario(path), ib.scenario(str(path)), ib.scenario(first)):
+        assert other == first
+        assert hash(other) == hash(first)
+
+
+def test_a_file_may_build_on_a_preset(tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text('[scenario]\nname = "mine"\nbase = "S1"\nusers = 3\n[scenario.context]\ndimension = 4\n')
+    assert ib.scenario(path) == ib.scenario("S1", name="mine", users=3, context={"dimension": 4})
+
+
+def test_keywords_change_single_settings() -> None:
+    changes = {"users": 2, "sensing": "all", "feedback": "reward", "reward": "additive", "name": "other"}
+    world = ib.scenario("S4", **changes)
+    assert {key: getattr(world, key) for key in changes} == changes
+    assert world.transition[0].tolist() == ib.scenario("S4").transition[0].tolist()
+    again = ib.scenario(world, users=3)
+    assert (again.users, again.sensing) == (3, "all")
+    assert world != again
+    assert world.users == 2  # the first is left as it was
+
+
+def test_a_changed_perturbation_replaces_the_old_one() -> None:
+    strict = ib.scenario("S1", perturbation={"clear": 0.9, "per_channel": True})
+    law = ib.scenario(strict, perturbation={"theta_norm": 0.5}).perturbation
+    assert (law.clear, law.theta_norm, law.per_channel) == (None, 0.5, False)
+    assert ib.scenario(strict, perturbation="none").perturbation.kind == "none"
+    assert ib.scenario(strict, context={"dimension": 4}).perturbation == strict.perturbation
+
+
+def test_settings_may_be_arrays_and_numbers_of_numpy() -> None:
+    world = ib.scenario(
+        p01=np.array([0.1, 0.2]),
+        p10=(np.float32(0.5), 1),
+        users=np.int32(2),
+        perturbation={"theta": np.zeros(8)},
+        availability=np.array([[True, False], [True, True]]),
+    )
+    assert [P[1, 0] for P in world.transition] == [0.5, 1.0]
+    assert world.availability == ((True, False), (True, True))
+    assert ib.scenario(world.to_dict()) == world
+
+
+def test_good_states_are_those_of_the_largest_reward_unless_marked() -> None:
+    assert [g.tolist() for g in ib.scenario(THREE_STATES).good] == [[False, False, True]] * 2
+    tie = ib.scenario(THREE_STATES, rewards=[1.0, 0.5, 1.0])
+    assert tie.good[0].tolist() == [True, False, True]
+    marked = ib.scenario(THREE_STATES, good=[1, 2])
+    assert marked.good[1].tolist() == [False, True, True]
+    assert marked.good_shares.tolist() == pytest.approx([0.75, 0.75])
+    each = ib.scenario(THREE_STATES, good=[[0], []])
+    assert [g.tolist() for g in each.good] == [[True, False, False], [False, False, False]]
+
+
+def test_channels_may_have_different_numbers_of_states() -> None:
+    transition = [[[1.0]], [[0.5, 0.5], [0.5, 0.5]], THREE_STATES["transition"][0]]
+    world = ib.scenario(transition=transition, rewards=[[0.7], [0.2, 0.4], [0.1, 0.5, 1.0]], users=3)
+    np.testing.assert_allclose(world.table_means, [0.7, 0.3, 0.525])
+    assert ib.scenario(world.to_dict()) == world
+
+
+def test_availability_that_is_always_full_is_none() -> None:
+    assert ib.scenario("S1", availability=[[1] * 10, [True] * 10]) == ib.scenario("S1")
+
+
+def test_best_and_cost() -> None:
+    world = ib.scenario(p01=[0.2, 0.8, 0.5, 0.8], p10=[0.8, 0.2, 0.5, 0.2], users=2)
+    assert world.best(world.table_means) == [1, 3]
+    assert world.best(np.array([1.0, 1.0, 1.0, 1.0])) == [0, 1]  # ties go to the lowest number
+    assert world.cost([2, 4]) == 0
+    assert world.cost(["1", 3.0]) == pytest.approx(0.9 * (0.8 + 0.8 - 0.2 - 0.5))
+
+
+# --- there and back --------------------------------------------------------------------------------------------------
+
+chance = st.floats(1e-100, 1)
+state_reward = st.floats(-1e6, 1e6)
+
+
+def exactly(entries: st.SearchStrategy[Any], n: int) -> st.SearchStrategy[list[Any]]:
+    return st.lists(entries, min_size=n, max_size=n)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> dict[str, Any]:
+    """Scenarios of every kind, as a user may write them, each optional setting there or not."""
+    K, d = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    table: dict[str, Any] = {"users": draw(st.integers(1, K))}
+    if draw(st.booleans()):
+        table |= {"p01": draw(exactly(chance, K)), "p10": draw(exactly(chance, K))}
+        if draw(st.booleans()):
+            table["rewards"] = draw(st.one_of(exactly(state_reward, 2), exactly(exactly(state_reward, 2), K)))
+    else:
+        states = draw(exactly(st.integers(1, 4), K))
+        weights = [np.array(draw(exactly(st.floats(0.1, 1), S * S))).reshape(S, S) for S in states]
+        table["transition"] = [(w / w.sum(axis=1, keepdims=True)).tolist() for w in weights]
+        table["rewards"] = [draw(exactly(state_reward, S)) for S in states]
+        if draw(st.booleans()):
+            table["good"] = [draw(st.lists(st.integers(0, S - 1))) for S in states]
+    theta = exactly(st.floats(-1e6, 1e6), d)
+    laws = st.one_of(
+        st.just("none"),
+        st.just({"kind": "none"}),
+        st.fixed_dictionaries({"clear": st.just(1.0)}, optional={"per_channel": st.booleans()}),
+        st.fixed_dictionaries({"theta_norm": st.floats(0, 1)}, optional={"per_channel": st.booleans()}),
+        st.fixed_dictionaries({"kind": st.just("linear"), "theta": st.one_of(theta, exactly(theta, K))}),
+    )
+    table["context"] = {"dimension": d}
+    table["perturbation"] = draw(laws)
+    optional = {
+        "name": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9 _+-]{0,79}", fullmatch=True),
+        "sensing": st.sampled_from(["played", "all"]),
+        "feedback": st.sampled_from(["perturbation", "reward"]),
+        "reward": st.sampled_from(["threshold", "additive"]),
+        "availability": st.lists(exactly(st.one_of(st.booleans(), st.integers(0, 1)), K), max_size=3),
+    }
+    return table | draw(st.fixed_dictionaries({}, optional=optional))
+
+
+@given(tables())
+def test_there_and_back(table: dict[str, Any]) -> None:
+    world = ib.scenario(table)
+    again = ib.scenario(world.to_dict())
+    assert again == world
+    assert hash(again) == hash(world)
+    assert ib.scenario(world) == world
+    for mine, theirs in (
+        (world.transition, again.transition),
+        (world.rewards, again.rewards),
+        (world.good, again.good),
+    ):
+        for a, b in zip(mine, theirs, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert (again.perturbation, again.availability) == (world.perturbation, world.availability)
+
+
+@given(table=tables())
+def test_there_and_back_through_a_file(table: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+    world = ib.scenario(table)
+    path = tmp_path_factory.getbasetemp() / "there-and-back.toml"
+    path.write_text(tomli_w.dumps({"scenario": world.to_dict()}))
+    assert ib.scenario(path) == world
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "S2"},
+        {"users": 4},
+        {"sensing": "all"},
+        {"feedback": "reward"},
+        {"reward": "additive"},
+        {"rewards": [0.1, 0.9]},
+        {"p01": [0.3] * 10},
+        {"p10": [0.3] * 10},
+        {"context": {"dimension": 7}},
+        {"perturbation": {"clear": 0.71}},
+        {"perturbation": {"clear": 0.7, "per_channel": True}},
+        {"perturbation": {"theta_norm": 0.7}},
+        {"availability": [[1] * 9 + [0]]},
+    ],
+    ids=str,
+)
+def test_any_change_makes_another_scenario(change: dict[str, Any]) -> None:
+    world = ib.scenario("S1")
+    assert ib.scenario(world.to_dict() | change) != world
+
+
+def test_equal_scenarios_have_equal_hashes() -> None:
+    a, b = (ib.scenario("S1", perturbation={"theta": [zero] + [0.1] * 7}) for zero in (0.0, -0.0))
+    assert a != b or hash(a) == hash(b)
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+def refused(source: Any) -> str:
+    """The line that refuses a scenario."""
+    with pytest.raises(ib.InputError) as caught:
+        ib.scenario(source)
+    message = str(caught.value)
+    assert message.splitlines() == [message]
+    return message
+
+
+PLAYED = "must be a whole number from 1 to 10"
+PROBABILITY = "must be a number above 0 and at most 1"
+IRREDUCIBLE = "some state can never be reached from another; must be irreducible"
+LAW = "scenario.perturbation"
+ONE_OF = "give only one of clear, theta_norm and theta"
+
+
+def s1(**changes: Any) -> dict[str, Any]:
+    return {"base": "S1", **changes}
+
+
+def two(**changes: Any) -> dict[str, Any]:
+    return {**TWO, "users": 1, **changes}
+
+
+def three(**changes: Any) -> dict[str, Any]:
+    return {**THREE_STATES, **changes}
+
+
+def law(**settings: Any) -> dict[str, Any]:
+    return s1(perturbation=settings)
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    # names
+    ({"base": "S11"}, "unknown scenario 'S11': did you mean 'S1'? Known: S1, S2, S3, S4"),
+    ({"base": "T9"}, "unknown scenario 'T9': Known: S1, S2, S3, S4"),
+    ({"base": 1}, "unknown scenario '1': "),
+    (s1(user=3), "unknown key in scenario 'user': did you mean 'users'? Known: "),
+    (s1(sensng="all"), "unknown key in scenario 'sensng': did you mean 'sensing'?"),
+    (s1(context={"dimensions": 8}), "unknown key in scenario.context 'dimensions': did you mean 'dimension'?"),
+    (law(claer=0.7), "unknown key in scenario.perturbation 'claer': did you mean 'clear'?"),
+    (s1(name="../S1"), "scenario.name = '../S1': must be 1 to 80 letters, digits, spaces or . _ + -"),
+    (s1(name="a/../b"), "scenario.name = 'a/../b': must be"),
+    (s1(name="a..b"), "scenario.name = 'a..b': must be 1 to 80 letters, digits, spaces or . _ + -, with no '..'"),
+    (s1(name="a/b"), "scenario.name = 'a/b': must be"),
+    (s1(name="a\nb"), r"scenario.name = 'a\nb': must be"),
+    (s1(name="a\n"), r"scenario.name = 'a\n': must be"),
+    (s1(name=""), "scenario.name = '': must be"),
+    (s1(name="a" * 81), "must be 1 to 80 letters"),
+    (s1(name=5), "scenario.name = 5: must be"),
+    # users
+    (s1(users=0), f"scenario.users = 0: {PLAYED}"),
+    (s1(users=-1), f"scenario.users = -1: {PLAYED}"),
+    (s1(users=11), f"scenario.users = 11: {PLAYED}"),
+    (s1(users=2.5), f"scenario.users = 2.5: {PLAYED}"),
+    (s1(users=True), f"scenario.users = True: {PLAYED}"),
+    (s1(users=math.nan), f"scenario.users = nan: {PLAYED}"),
+    (s1(users=math.inf), f"scenario.users = inf: {PLAYED}"),
+    (s1(users=10**400), PLAYED),
+    (s1(users="five"), PLAYED),
+    (s1(users=None), f"scenario.users = None: {PLAYED}"),
+    (s1(users=[5]), f"scenario.users = [5]: {PLAYED}"),
+    (TWO, "scenario.users is missing: how many channels to hand out in a slot, from 1 to 2"),
+    # two-state channels
+    (two(p01=[0.1, 1.2]), f"scenario.p01, channel 2 = 1.2: {PROBABILITY}"),
+    (two(p10=[0.0, 0.1]), f"scenario.p10, channel 1 = 0.0: {PROBABILITY}"),
+    (two(p10=[0.1, -0.1]), f"scenario.p10, channel 2 = -0.1: {PROBABILITY}"),
+    (two(p01=[math.nan, 0.1]), f"scenario.p01, channel 1 = nan: {PROBABILITY}"),
+    (two(p01=[math.inf, 0.1]), f"scenario.p01, channel 1 = inf: {PROBABILITY}"),
+    (two(p01=["0.1", 0.1]), f"scenario.p01, channel 1 = '0.1': {PROBABILITY}"),
+    (two(p01=[True, 0.1]), f"scenario.p01, channel 1 = True: {PROBABILITY}"),
+    (two(p01=[0.0], p10=[0.0]), f"scenario.p01, channel 1 = 0.0: {PROBABILITY}"),
+    (two(p10=[0.3]), "scenario.p10: has 1 entries, p01 has 2; one per channel in both"),
+    (two(p01=[], p10=[]), f"scenario.p01: has 0 channels; must be from 1 to {MOST_CHANNELS}"),
+    (two(p01=0.1), "scenario.p01 = 0.1: must be a list, one probability per channel"),
+    ({"p01": [0.1], "users": 1}, "scenario.p10 is missing: give base, or p01 and p10, or transition and rewards"),
+    ({}, "scenario.p01 is missing: give base, or p01 and p10, or transition and rewards"),
+    (s1(p01=[0.1]), "scenario.p01: give either base or channels of your own, not both"),
+    (two(good=[1]), "scenario.good: only with transition"),
+    (two(rewards=[0.1]), "scenario.rewards, channel 1: has 1 entries for 2 states"),
+    (two(rewards=[0.1, math.nan]), "scenario.rewards, channel 1 = nan: must be a number of at least"),
+    # channels of any number of states
+    (three(p01=[0.1]), "scenario.transition: give either p01 and p10 or transition, not both"),
+    (three(transition=[]), f"scenario.transition: has 0 channels; must be from 1 to {MOST_CHANNELS}"),
+    (three(transition=[[[0.5, 0.5]]]), "scenario.transition, channel 1: must be a square matrix of 1 to 256"),
+    (three(transition=[[[1.0], [0.5, 0.5]]]), "scenario.transition, channel 1: must be a square matrix"),
+    (three(transition=[[]]), "scenario.transition, channel 1: must be a square matrix"),
+    (three(transition=[[0.5, 0.5]]), "scenario.transition, channel 1 = 0.5: must be a list, rows of"),
+    (
+        three(transition=[[[1.0]], [[0.5, 0.5], [0.3, 0.6]]]),
+        "scenario.transition, channel 2, state 1: probabilities add up to 0.9, must be 1",
+    ),
+    (three(transition=[[[1.5, -0.5], [0.5, 0.5]]]), "scenario.transition, channel 1 = 1.5: must be a number"),
+    (three(transition=[[[1.0, 0.0], [0.5, 0.5]]]), f"scenario.transition, channel 1: {IRREDUCIBLE}"),
+    (three(transition=[[[1.0]], np.eye(2)]), f"scenario.transition, channel 2: {IRREDUCIBLE}"),
+    ({"transition": [[[1.0]]], "users": 1}, "scenario.rewards is missing: the reward of each state"),
+    (three(rewards=[0.1, 1.0]), "scenario.rewards, channel 1: has 2 entries for 3 states"),
+    (three(rewards=[[0.1, 0.5, 1.0], [1.0]]), "scenario.rewards, channel 2: has 1 entries for 3 states"),
+    (three(rewards=[[0.1, 0.5, 1.0]]), "scenario.rewards: has 1 lists for 2 channels"),
+    (three(rewards=[]), "scenario.rewards, channel 1: has 0 entries for 3 states"),
+    (three(rewards=1.0), "scenario.rewards = 1.0: must be a list"),
+    (three(good=[3]), "scenario.good, channel 1 = 3: must be a whole number from 0 to 2"),
+    (three(good=[[0], [-1]]), "scenario.good, channel 2 = -1: must be a whole number from 0 to 2"),
+    (three(good=[[0]]), "scenario.good: has 1 lists for 2 channels"),
+    # words
+    (s1(sensing="al"), "scenario.sensing = 'al': must be one of played, all"),
+    (s1(sensing=True), "scenario.sensing = True: must be one of played, all"),
+    (s1(feedback="rewards"), "scenario.feedback = 'rewards': must be one of perturbation, reward"),
+    (s1(reward="treshold"), "scenario.reward = 'treshold': must be one of threshold, additive"),
+    # contexts
+    (s1(context="unifrom"), "scenario.context.kind = 'unifrom': must be one of uniform"),
+    (s1(context={"dimension": 0}), f"scenario.context.dimension = 0: must be a whole number from 1 to {MOST_ENTRIES}"),
+    (s1(context={"dimension": 1e9}), "scenario.context.dimension = 1000000000.0: must be a whole number from 1"),
+    (s1(context=8), "scenario.context = 8: must be a table of settings"),
+    # perturbation
+    (s1(perturbation="liner"), f"{LAW}.kind = 'liner': must be one of none, linear"),
+    (s1(perturbation=0.7), f"{LAW} = 0.7: must be a table of settings"),
+    (law(theta=[0.1] * 7), f"{LAW}.theta: has 7 entries; must be 8, the dimension"),
+    (law(theta=[]), f"{LAW}.theta: has 0 entries; must be 8"),
+    (law(theta=[[0.1] * 8] * 3), f"{LAW}.theta: has 3 lists; must be one, or one for each of 10 channels"),
+    (law(theta=[[0.1] * 8] * 9 + [[0.1]]), f"{LAW}.theta: has 1 entries; must be 8"),
+    (law(theta=[math.nan] * 8), f"{LAW}.theta = nan: must be a number of at least"),
+    (law(theta=0.7), f"{LAW}.theta = 0.7: must be a list, of 8 numbers"),
+    (law(clear=0.05), f"{LAW}.clear = 0.05: must be at least 0.07696, the smallest"),
+    (law(clear=0.0), f"{LAW}.clear = 0.0: {PROBABILITY}"),
+    (law(clear=1.01), f"{LAW}.clear = 1.01: {PROBABILITY}"),
+    (law(clear=math.nan), f"{LAW}.clear = nan: {PROBABILITY}"),
+    (
+        s1(context={"dimension": 1}),
+        f"{LAW}.clear = 0.7: must be at least 1, the smallest P(n < 1) that a theta of norm at most 1 can"
+        " have in 1 dimension",
+    ),
+    (law(theta_norm=1.5), f"{LAW}.theta_norm = 1.5: must be a number of at least 0"),
+    (law(theta_norm=-0.1), f"{LAW}.theta_norm = -0.1: must be a number of at least"),
+    (law(clear=0.7, theta_norm=0.7), f"{LAW}.theta_norm: {ONE_OF}"),
+    (law(theta=[0.1] * 8, clear=0.7), f"{LAW}.theta: {ONE_OF}"),
+    (law(theta=[0.1] * 8, per_channel=True), f"{LAW}.per_channel: only for a drawn theta"),
+    (law(per_channel=1), f"{LAW}.per_channel = 1: must be true or false"),
+    (law(kind="none", clear=0.7), f"{LAW}.clear: means nothing where kind is none"),
+    # availability
+    (s1(availability=[[1] * 10, [1] * 9]), "scenario.availability, row 2: has 9 entries; must be 10, one per channel"),
+    (s1(availability=[[1] * 9 + [2]]), "scenario.availability, row 1 = 2: must be 0 or 1"),
+    (s1(availability=[["1"] * 10]), "scenario.availability, row 1 = '1': must be 0 or 1"),
+    (s1(availability=[1] * 10), "scenario.availability = 1: must be a list, rows of 0 and 1"),
+    (s1(availability="all"), "scenario.availability = 'all': must be a list, rows of 0 and 1"),
+]
+
+
+@pytest.mark.parametrize(("table", "line"), MISTAKES, ids=[line[:60] for _, line in MISTAKES])
+def test_a_mistake_is_told_in_one_line(table: dict[str, Any], line: str) -> None:
+    assert line in refused(table)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        s1(users="1\n2"),
+        {"base": "S1", "a\nb": 1},
+        {"base": "S\n1"},
+        s1(sensing=np.ones((3, 3))),
+        s1(users=np.bool_(True)),
+        s1(users=10**5000),
+        s1(availability=np.ones((1, 10, 2))),
+        two(p01=[10**400, 0.1]),
+    ],
+    ids=["users", "key", "base", "array", "bool", "digits", "deep", "huge"],
+)
+def test_odd_values_are_told_in_one_line_too(table: dict[str, Any]) -> None:
+    refused(table)
+
+
+@pytest.mark.parametrize(
+    ("channels", "line"),
+    [
+        ([1, 2, 3, 4], "channels = [1, 2, 3, 4]: 4 of them; S1 hands out 5"),
+        ([1, 2, 3, 4, 4], "channels = [1, 2, 3, 4, 4]: each channel once"),
+        ([0, 1, 2, 3, 4], f"channel = 0: {PLAYED}"),
+        ([1, 2, 3, 4, 11], f"channel = 11: {PLAYED}"),
+        (["1", "2", "3", "4", "x"], PLAYED),
+    ],
+)
+def test_a_wrong_selection_has_no_cost(channels: list[Any], line: str) -> None:
+    with pytest.raises(ib.InputError, match=re.escape(line)):
+        ib.scenario("S1").cost(channels)
+
+
+def test_good_in_another_order_or_twice_is_the_same() -> None:
+    assert ib.scenario(THREE_STATES, good=[2, 1, 1]) == ib.scenario(THREE_STATES, good=[1, 2])
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"", "empty; an experiment file has [scenario], [experiment] and [[policy]]"),
+        (b"# a remark\n", "empty; an experiment file has"),
+        (b"[scenario]\nname = '\xff'\n", "not UTF-8 at byte 19"),
+        (b"[scenario]\nusers = 1\nusers = 2\n", "not valid TOML: Cannot overwrite a value (at line 3"),
+        (b"[scenario]\n[scenario]\n", "not valid TOML: Cannot declare"),
+        (b"[scenario\n", "not valid TOML: "),
+        (b"users = = 1", "not valid TOML: "),
+        (b"[experiment]\nhorizon = 100\n", "scenario.p01 is missing"),
+        (b"scenario = 'S1'\n", "scenario = 'S1': must be a table of settings"),
+        (b"[scenario]\nbase = 'S1'\nusrs = 3\n", "unknown key in scenario 'usrs': did you mean 'users'?"),
+        (b"[scenario]\nbase = 'S1'\nname = '../../x'\n", "scenario.name = '../../x': must be"),
+        (b"[scenario]\nbase = 'S1'\nusers = 0\n", f"scenario.users = 0: {PLAYED}"),
+        (b"[scenario]\np01 = [nan]\np10 = [0.1]\nusers = 1\n", f"scenario.p01, channel 1 = nan: {PROBABILITY}"),
+        (b"x = " + b"[" * 100_000, "not valid TOML: "),
+        (b"[scenario]\nbase = 'S1'\nusers = " + b"9" * 5000, "not valid TOML: "),
+    ],
+    ids=lambda value: value[:40].decode("latin-1") if isinstance(value, bytes) else "",
+)
+def test_a_mistake_in_a_file_is_told_in_one_line(content: bytes, line: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(content)
+    assert line in refused(path)
+    assert path.read_bytes() == content
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"\xff")
+    assert refused(path) == f"{path}: not UTF-8 at byte 0"
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "none.toml"
+    assert refused(path) == refused(str(path)) == f"{path}: No such file or directory"
+    assert refused(tmp_path) == f"{tmp_path}: Is a directory"
+
+
+def test_a_path_that_cannot_be() -> None:
+    refused("a\0.toml")
