@@ -1,15 +1,27 @@
 """The command `idleband`: parse, call, print."""
 
 import argparse
-import contextlib
 import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from idleband.errors import InputError, unknown
 from idleband.experiments.spec import Experiment, every_policy, experiment, read_experiment
@@ -72,9 +84,11 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; ends with status 0, 2 on a mistake in the input, or 130 on Ctrl-C."""
     try:
-        options = _parser().parse_args(arguments)
-        options.call(options)
-        sys.stdout.flush()
+        try:
+            options = _parser().parse_args(arguments)
+            options.call(options)
+        finally:
+            sys.stdout.flush()
         sys.exit(0)
     except InputError as error:
         print(f"idleband: {error}", file=sys.stderr)
@@ -110,7 +124,7 @@ def _run(options: argparse.Namespace) -> None:
     out = Path(options.out or f"results/{spec.scenario.name}")
     threads = None if options.threads is None else fields.whole(options.threads, "--threads", 1, 1024)
 
-    with _progress() as bar:
+    with _Bar() as bar:
 
         def started(merged: Experiment, missing: int, total: int) -> None:
             kept = f", {total - missing} already there" if missing < total else ""
@@ -147,50 +161,34 @@ def _case(text: str) -> Case:
     return policy(head, **parameters)
 
 
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed / 1e6:.2f} M slots/s" if task.speed else "")
+
+
 class _Bar:
     """A progress bar with rate and time left, on a terminal; elsewhere nothing."""
 
-    def __init__(self, display: Any) -> None:
-        self.display = display
-        self.task: Any = None
+    def __init__(self) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _Rate(), TimeRemainingColumn())
+        self.display = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+        self.task = TaskID(0)
+
+    def __enter__(self) -> Self:
+        return self
 
     def start(self, slots: int) -> None:
-        if self.display is not None and slots > 0:
-            self.task = self.display.add_task("", total=slots)
+        self.display.start()
+        self.task = self.display.add_task("", total=slots)
 
     def prepare(self, policy: str) -> None:
-        if self.task is not None:
-            self.display.update(self.task, description=f"compiling {policy}, once")
+        self.display.update(self.task, description=f"compiling {policy}, once")
 
     def advance(self, slots: int) -> None:
-        if self.task is not None:
-            self.display.update(self.task, advance=slots, description="running")
+        self.display.update(self.task, advance=slots, description="running")
 
-
-@contextlib.contextmanager
-def _progress() -> Iterator[_Bar]:
-    if not sys.stderr.isatty():
-        yield _Bar(None)
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(f"{task.speed / 1e6:.2f} M slots/s" if task.speed else "")
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
-        yield _Bar(display)
+    def __exit__(self, *_: object) -> None:
+        self.display.stop()
 
 
 def _print_study(study: Study) -> None:

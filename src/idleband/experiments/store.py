@@ -3,7 +3,7 @@
     DIR/experiment.toml    the experiment as it was run, complete; policies/ beside it holds users' own policies
     DIR/units/KEY.npz      one finished unit of work each; KEY is a hash of everything that shapes its numbers
     DIR/results.parquet    the tidy table, DIR/plays.parquet the plays per channel
-    DIR/manifest.json      versions, machine, duration, keys
+    DIR/manifest.json      versions, machine, duration, keys, and the digests of the two tables; written last
 
 Every file is written beside its place, synced, and renamed into it, so a file that is there is whole.
 """
@@ -14,8 +14,6 @@ import io
 import json
 import os
 import platform
-import tempfile
-import zipfile
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -24,12 +22,14 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from idleband.durable import TEMPORARY, write_durably
 from idleband.errors import InputError
 from idleband.experiments.spec import Experiment, read_experiment
 from idleband.kernels.compile import source_hash
 from idleband.policies.registry import Case, policy_file
 from idleband.scenario import fields
-from idleband.simulation.simulate import COLUMNS, Outcome, Result, Unit
+from idleband.scenario.scenario import Scenario, from_table, read_toml
+from idleband.simulation.simulate import COLUMNS, MOST_SEED, Outcome, Result, Unit
 
 try:
     import fcntl
@@ -37,7 +37,7 @@ except ImportError:  # no such locks on Windows: there, two processes in one fol
     fcntl = None  # type: ignore[assignment]
 
 SCHEMA = 1
-OWN_NAMES = ("results.parquet", "plays.parquet", "manifest.json", "units", "policies")
+TABLES = ("results.parquet", "plays.parquet")
 
 
 def unit_key(experiment: Experiment, unit: Unit) -> str:
@@ -77,14 +77,13 @@ class Store:
     def load(self, key: str) -> Outcome:
         path = self._unit(key)
         try:
-            with np.load(path, allow_pickle=False) as data:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as data:
                 header = json.loads(data["header"].tobytes())
                 outcome = Outcome(data["curves"], data["plays"], None, str(header["note"]))
             if header["schema"] != SCHEMA or header["key"] != key:
                 raise ValueError("its header is another unit's")
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            why = " ".join(str(error).split())
-            raise InputError(f"{path}: damaged ({why}); delete it to compute it again") from None
+        except Exception as error:  # whatever a damaged archive makes its reader stumble over
+            raise InputError(f"{path}: damaged ({error}); delete it to compute it again") from None
         return outcome
 
     def write_experiment(self, experiment: Experiment) -> None:
@@ -93,26 +92,26 @@ class Store:
         for case in experiment.cases:
             found = policy_file(case.policy)
             if found is not None:
-                path, attribute = found
-                copy = Path("policies") / f"{path.stem.split('@')[0]}@{(case.policy.source or '')[:12]}.py"
+                stem, text = found
+                copy = Path("policies") / f"{stem.split('@')[0]}@{(case.policy.source or '')[:12]}.py"
                 if not (self.folder / copy).exists():
-                    write_durably(self.folder / copy, path.read_bytes())
-                where[case.label] = f"{copy.as_posix()}:{attribute}"
+                    write_durably(self.folder / copy, text)
+                where[case.label] = f"{copy.as_posix()}:{case.policy.name}"
         write_durably(self.folder / "experiment.toml", tomli_w.dumps(experiment.to_table(where)).encode())
 
     def write_results(self, experiment: Experiment, results: Sequence[Result], seconds: float) -> None:
         import pyarrow
         import pyarrow.parquet
 
-        def parquet(name: str, table: pyarrow.Table) -> None:
+        plays = [_plays_columns(result) for result in results]
+        together = pyarrow.table({name: np.concatenate([part[name] for part in plays]) for name in plays[0]})
+        digests = {}
+        for name, table in zip(TABLES, (tidy(results), together), strict=True):
             buffer = io.BytesIO()
-            table = table.replace_schema_metadata({**(table.schema.metadata or {}), b"idleband_schema": b"1"})
+            table = table.replace_schema_metadata({b"idleband_schema": str(SCHEMA).encode()})
             pyarrow.parquet.write_table(table, buffer)
             write_durably(self.folder / name, buffer.getvalue())
-
-        parquet("results.parquet", tidy(results))
-        plays = [_plays_columns(result) for result in results]
-        parquet("plays.parquet", pyarrow.table({k: np.concatenate([p[k] for p in plays]) for k in plays[0]}))
+            digests[name] = hashlib.sha256(buffer.getvalue()).hexdigest()
         units = [Unit(c, i) for i in range(experiment.replications) for c in (None, *experiment.cases)]
         manifest = {
             "schema": SCHEMA,
@@ -122,6 +121,7 @@ class Store:
             "seed": experiment.seed,
             "seconds": round(seconds, 3),
             "sources": source_hash(),
+            "sha256": digests,
             "units": [
                 {
                     "key": unit_key(experiment, unit),
@@ -153,11 +153,10 @@ def open_store(folder: Path, experiment: Experiment) -> Iterator[tuple[Store, Ex
             except OSError:
                 raise InputError(f"{folder}: in use by another run") from None
         merged = check_folder(folder, experiment)
-        for leftover in folder.rglob(".tmp-*"):  # of a run that was killed: nobody else holds the lock
-            leftover.unlink(missing_ok=True)
-        store = Store(folder)
-        store.write_experiment(merged)
-        yield store, merged
+        for place in (folder, folder / "units", folder / "policies"):
+            for leftover in place.glob(f"{TEMPORARY}*"):  # of a run that was killed: nobody else holds the lock
+                leftover.unlink(missing_ok=True)
+        yield Store(folder), merged
 
 
 def check_folder(folder: Path, experiment: Experiment) -> Experiment:
@@ -167,7 +166,7 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
             raise InputError(f"{folder}: {'is' if place == folder else f'lies below {place}, which is'} a file")
     file = folder / "experiment.toml"
     if not file.exists():
-        taken = [name for name in OWN_NAMES if name != "units" and (folder / name).exists()]
+        taken = [name for name in (*TABLES, "manifest.json") if (folder / name).exists()]
         if taken:
             raise InputError(f"{folder}: holds {taken[0]} but no experiment.toml; choose another folder")
         return experiment
@@ -191,31 +190,6 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
 def _unlike(held: Experiment, given: Experiment) -> str:
     a, b = held.scenario.to_dict(), given.scenario.to_dict()
     return ", ".join(key for key in {**a, **b} if a.get(key) != b.get(key)) + " differs"
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a file so that it is either whole or not there, even if the machine stops meanwhile."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}; what was finished is kept") from None
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -253,33 +227,18 @@ def _plays_columns(result: Result) -> dict[str, Any]:
     }
 
 
-def read_results(folder: Path) -> tuple[Any, int, list[Result]]:
+def read_results(folder: Path) -> tuple[Scenario, int, list[Result]]:
     """Scenario, seed and results of a finished study, from its files alone; needs none of its policies."""
-    import pyarrow
-    import pyarrow.parquet
-
-    from idleband.scenario.scenario import from_table, read_toml
-
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     if not (folder / "experiment.toml").exists():
         raise InputError(f"{folder}: holds no experiment (experiment.toml is missing)")
     data = read_toml(folder / "experiment.toml")
-    for name in ("results.parquet", "plays.parquet"):
-        if not (folder / name).exists():
-            raise InputError(f"{folder}: not finished ({name} is missing); the same run command goes on with it")
-    try:
-        fields.whole(data.get("schema"), "schema", 1, SCHEMA)
-        scenario, seed = from_table(data["scenario"]), int(data["experiment"]["seed"])
-        path = folder / "results.parquet"
-        table = pyarrow.parquet.read_table(path)
-        path = folder / "plays.parquet"
-        plays = pyarrow.parquet.read_table(path)
-    except KeyError as error:
-        raise InputError(f"{folder / 'experiment.toml'}: {error} is missing") from None
-    except (OSError, pyarrow.ArrowException) as error:
-        why = " ".join(str(error).split())
-        raise InputError(f"{path}: damaged ({why}); the same run command writes it anew") from None
+    fields.whole(data.get("schema"), f"{folder / 'experiment.toml'}: schema", 1, SCHEMA)
+    scenario = from_table(fields.table(data.get("scenario"), f"{folder / 'experiment.toml'}: scenario"))
+    size = fields.table(data.get("experiment"), f"{folder / 'experiment.toml'}: experiment")
+    seed = fields.whole(size.get("seed"), f"{folder / 'experiment.toml'}: experiment.seed", 0, MOST_SEED)
+    table, plays = (_checked(folder, name) for name in TABLES)
     fixed = ("scenario", "policy", "label", "replication", "t", *COLUMNS)
     labels = table.column("label").to_numpy(zero_copy_only=False)
     play_labels = plays.column("label").to_numpy(zero_copy_only=False)
@@ -302,6 +261,25 @@ def read_results(folder: Path) -> tuple[Any, int, list[Result]]:
             )
         )
     return scenario, seed, results
+
+
+def _checked(folder: Path, name: str) -> Any:
+    """A table of a finished study, if it is the one that the manifest speaks of."""
+    import pyarrow.parquet
+
+    path, manifest = folder / name, folder / "manifest.json"
+    again = "the same run command writes it anew"
+    for file in (path, manifest):
+        if not file.exists():
+            raise InputError(f"{folder}: not finished ({file.name} is missing); the same run command goes on with it")
+    try:
+        digest = json.loads(manifest.read_bytes())["sha256"][name]
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{manifest}: damaged; {again}") from None
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise InputError(f"{path}: damaged, or not of the same moment as manifest.json; {again}")
+    return pyarrow.parquet.read_table(io.BytesIO(content))
 
 
 def _processor() -> str:

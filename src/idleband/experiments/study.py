@@ -119,6 +119,7 @@ def _run(
     outcomes: dict[Unit, Outcome] = {}
     if store is not None:
         outcomes |= {unit: store.load(key) for unit, key in keys.items() if store.has(key)}
+        store.write_experiment(spec)  # only now: a damaged unit is told before anything is changed
     missing = [unit for unit in units if unit not in outcomes]
 
     def done(unit: Unit, outcome: Outcome) -> None:

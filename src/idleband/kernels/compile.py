@@ -68,6 +68,14 @@ def specialise(
         config.CACHE_DIR = before
 
 
+def call(kernel: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a cached kernel; if its machine code cannot be saved (a full disk), it is used all the same."""
+    try:
+        return kernel(*arguments)
+    except OSError:  # raised after compiling and before running: kernels themselves touch no file
+        return kernel(*arguments)
+
+
 def interpreted(loop: Callable[..., Any], name: str, bindings: Mapping[str, Any]) -> Any:
     """The same copy, left to the Python interpreter; whatever compiled functions it calls stay compiled."""
     return _clone(loop, name, bindings)

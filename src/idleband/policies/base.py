@@ -76,6 +76,32 @@ class OneOf:
         return "one of " + ", ".join(self.words)
 
 
+# Names that a parameter cannot have: they mean something else beside parameters, in a file, a call or a table.
+RESERVED = frozenset(
+    [
+        "name",
+        "scenario",
+        "policy",
+        "label",
+        "replication",
+        "t",
+        "reward",
+        "regret_static",
+        "regret_contextual",
+        "regret_genie",
+        "regret_table",
+        "suboptimal_static",
+        "suboptimal_contextual",
+        "collisions",
+        "horizon",
+        "replications",
+        "seed",
+        "record",
+        "threads",
+    ]
+)
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A parameter as users meet it."""
@@ -156,6 +182,8 @@ class Policy:
                 meaning = next((note for note in notes if isinstance(note, str)), "")
             if kind not in (float, int, bool):
                 raise InputError(f"policy '{self.name}': parameter {name} must be a float, an int or a bool")
+            if name in RESERVED:
+                raise InputError(f"policy '{self.name}': a parameter cannot be called {name}")
             if name not in defaults:
                 raise InputError(f"policy '{self.name}': parameter {name} needs a default")
             default = self.preset.get(name, defaults[name])

@@ -1,10 +1,10 @@
 """One table of policies, and the decorator that adds a user's own."""
 
 import hashlib
-import importlib.util
 import inspect
 import re
 import sys
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +75,10 @@ class Case:
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def policy(source: "str | Policy | Case | type", /, **parameters: Any) -> Case:
@@ -161,6 +164,8 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
 
 def _source_of(cls: type, functions: Mapping[str, Callable[..., Any]]) -> tuple[str, bool]:
     """A hash of the file that defines a user's policy (of its code, if there is no file), and whether to cache."""
+    if _loading:
+        return _loading[-1], True
     try:
         text = Path(inspect.getfile(cls)).read_bytes()
         cacheable = cls.__module__ != "__main__"
@@ -171,17 +176,18 @@ def _source_of(cls: type, functions: Mapping[str, Callable[..., Any]]) -> tuple[
     return hashlib.sha256(text).hexdigest(), cacheable
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    source: str
+class _Loaded(NamedTuple):
+    source: str  # hash of the text
+    text: bytes
     module: Any
 
 
 _files: dict[Path, _Loaded] = {}
+_loading: list[str] = []  # hashes of the files that are being loaded, the innermost last
 
 
 def _from_file(path: Path, name: str) -> Policy:
-    module = _load(path.resolve(), str(path))
+    module = _load(path)
     candidates: dict[str, Policy] = {}
     for attribute, value in vars(module).items():
         own = vars(value).get("_idleband_policy") if isinstance(value, type) else None
@@ -195,35 +201,37 @@ def _from_file(path: Path, name: str) -> Policy:
     return candidates[name]
 
 
-def policy_file(policy: Policy) -> tuple[Path, str] | None:
-    """The file that a user's policy was loaded from and its name there; None for any other policy."""
+def policy_file(policy: Policy) -> tuple[str, bytes] | None:
+    """The name (without .py) and the text of the file that a user's policy was loaded from; None for any other."""
     for path, loaded in _files.items():
         if loaded.source == policy.source:
-            return path, policy.name
+            return path.stem, loaded.text
     return None
 
 
-def _load(path: Path, shown: str) -> Any:
+def _load(shown: Path) -> Any:
+    """The module that a user's file makes. Not by the import system, whose byte code may be a second old."""
     try:
-        source = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"{shown}: {error.strerror or error}") from None
+        path = shown.resolve()
+        text = path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        raise InputError(f"{shown}: {getattr(error, 'strerror', None) or error}") from None
+    source = hashlib.sha256(text).hexdigest()
     if path in _files and _files[path].source == source:
         return _files[path].module
     # A name of its own for every path and content: compiled code is found again by it.
     identity = hashlib.sha256(str(path).encode() + source.encode()).hexdigest()[:12]
-    module_name = re.sub(r"\W", "_", f"idleband_user_{path.stem}_{identity}")
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
+    module = types.ModuleType(re.sub(r"\W", "_", f"idleband_user_{path.stem}_{identity}"))
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    _loading.append(source)
     try:
-        spec.loader.exec_module(module)
+        exec(compile(text, str(path), "exec"), vars(module))
     except InputError:
         raise
     except Exception as error:
-        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise InputError(f"{shown}: cannot be imported: {why}") from error
-    _files[path] = _Loaded(source, module)
+        raise InputError(f"{shown}: cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        _loading.pop()
+    _files[path] = _Loaded(source, text, module)
     return module

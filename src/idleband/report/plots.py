@@ -1,11 +1,13 @@
 """Figures, from results alone."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from idleband.durable import write_durably
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.metrics import student_t
 from idleband.simulation.simulate import Result
@@ -43,7 +45,8 @@ def regret_figure(scenario: Scenario, results: Sequence[Result], reference: str 
             axes.fill_between(t, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
         ends.append(mean[-1] if len(mean) else np.nan)
     axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
-    axes.set_xscale("log")
+    if max(result.horizon for result in results) >= 2:
+        axes.set_xscale("log")
     # Policies that never learn lie far above the others: beyond +-10 the axis is logarithmic, so that all can be seen.
     axes.set_yscale("symlog", linthresh=10)
     axes.yaxis.set_major_formatter("{x:g}")
@@ -73,5 +76,8 @@ def save_figures(scenario: Scenario, results: Sequence[Result], folder: Path) ->
     figure = regret_figure(scenario, results)
     paths = [folder / "regret.png", folder / "regret.svg"]
     for path in paths:
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+        buffer = io.BytesIO()
+        kind = path.suffix[1:]
+        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+        write_durably(path, buffer.getvalue())
     return paths

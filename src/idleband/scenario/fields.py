@@ -44,7 +44,8 @@ def whole(value: Any, field: str, low: int, high: int) -> int:
     """A whole number from low to high, also as text or as a float like 1e5."""
     try:
         if not isinstance(value, bool | np.bool_):
-            x = int(value) if isinstance(value, int | np.integer) else float(value)
+            digits = isinstance(value, str) and value.strip().lstrip("+-").isdecimal()
+            x = int(value) if digits or isinstance(value, int | np.integer) else float(value)
             if math.isfinite(x) and x == int(x) and low <= x <= high:
                 return int(x)
     except (TypeError, ValueError, OverflowError):

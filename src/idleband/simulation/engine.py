@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba.core.errors import NumbaError
 
 from idleband.errors import InputError
 from idleband.kernels import compile
@@ -172,7 +171,7 @@ def _build(policy: Policy, name: str, arguments: tuple[Any, ...]) -> Engine:
     bindings = {"select": policy.select, "update": policy.update}
     if policy.source is None:
         run = compile.specialise(loop.run, name, bindings)
-        run(*arguments, 0, 0)
+        compile.call(run, *arguments, 0, 0)
         return Engine(run, True, "")
     plain = {key: getattr(f, "py_func", f) for key, f in bindings.items()}
     for allocates in (False, True):
@@ -180,9 +179,9 @@ def _build(policy: Policy, name: str, arguments: tuple[Any, ...]) -> Engine:
             jitted = {key: compile.jit(f, allocates=allocates) for key, f in plain.items()}
             own_name = name + "_allocates" * allocates
             run = compile.specialise(loop.run, own_name, jitted, cached=policy.cacheable, allocates=allocates)
-            run(*arguments, 0, 0)
+            compile.call(run, *arguments, 0, 0)
             return Engine(run, True, "")
-        except (NumbaError, TypeError, ValueError) as error:
+        except Exception as error:  # with no slot run, it can only be the compiler's
             reason = _why(error)
     return Engine(compile.interpreted(loop.run, name, plain), False, reason)
 
@@ -271,7 +270,7 @@ class ReferenceRun:
         return cls(known_of(scenario), world, new_references(scenario, world, means, horizon))
 
     def to(self, slot: int) -> None:
-        _walk(self.known, self.world, self.references, self.at, slot)
+        compile.call(_walk, self.known, self.world, self.references, self.at, slot)
         self.at = slot
 
 

@@ -108,9 +108,8 @@ def run_units(
             done(unit, run_unit(scenario, unit, horizon, seed, tick))
 
     with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(work, unit) for unit in units]
         try:
-            remaining = set(futures)
+            remaining = {pool.submit(work, unit) for unit in units}
             while remaining:  # a wait with a timeout, or Ctrl-C would not be seen before the end
                 finished, remaining = wait(remaining, timeout=0.1, return_when=FIRST_EXCEPTION)
                 for future in finished:

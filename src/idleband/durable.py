@@ -1,0 +1,35 @@
+"""Writing a file so that it is either whole or not there."""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from idleband.errors import InputError
+
+TEMPORARY = ".tmp-"  # how the names of unfinished files begin
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write beside the place, sync, rename: whatever happens meanwhile, a file that is there is whole."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}; what was finished is kept") from None
