@@ -24,7 +24,9 @@ def feed(rng, A_inv, theta, A, b, x, v, truth, updates):  # type: ignore[no-unty
                 A[i, j] += x[0, i] * x[0, j]
 
 
-@pytest.mark.parametrize(("d", "updates", "ridge"), [(1, 50, 1.0), (3, 0, 2.0), (5, 200, 0.01), (8, 10**6, 1.0), (8, 10**7, 1.0)])
+@pytest.mark.parametrize(
+    ("d", "updates", "ridge"), [(1, 50, 1.0), (3, 0, 2.0), (5, 200, 0.01), (8, 10**6, 1.0), (8, 10**7, 1.0)]
+)
 def test_against_linalg(d: int, updates: int, ridge: float) -> None:
     A_inv, theta = np.eye(d)[None] / ridge, np.zeros((1, d))
     A, b = np.eye(d) * ridge, np.zeros(d)

@@ -1,0 +1,388 @@
+"""Results on disk: keys that say everything, files that are whole, folders that are left alone."""
+
+import gc
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idleband as ib
+from idleband.experiments.spec import Experiment, experiment
+from idleband.experiments.store import Store, check_folder, open_store, unit_key, write_durably
+from idleband.simulation.simulate import Outcome, Unit
+
+S1 = ib.scenario("S1")
+UCB = ib.policy("mp-ucb")
+BASE = experiment(S1, [UCB], horizon=100, replications=2, seed=0)
+MINE = """
+import idleband
+
+@idleband.register(name="mine")
+class Mine:
+    def init(params, known):
+        return ()
+    def select(known, params, state, rng, slot, picks):
+        return 0
+    def update(known, params, state, rng, slot, k, s, r, n):
+        pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_registry() -> Iterator[None]:
+    before = dict(ib.POLICIES)
+    yield
+    ib.POLICIES.clear()
+    ib.POLICIES.update(before)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished study. Not to be changed."""
+    folder = tmp_path_factory.mktemp("finished") / "out"
+    ib.compare(S1, ["mp-random", "mp-ucb"], horizon=100, replications=2, out=folder)
+    return folder
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be damaged."""
+    return shutil.copytree(finished, tmp_path / "out")
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    return {str(p.relative_to(folder)): None if p.is_dir() else p.read_bytes() for p in sorted(folder.rglob("*"))}
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+def on(**changes: Any) -> tuple[Experiment, Unit]:
+    """The base experiment on a changed scenario."""
+    return replace(BASE, scenario=ib.scenario(S1, **changes)), Unit(UCB, 0)
+
+
+CHANGES: dict[str, tuple[Experiment, Unit]] = {
+    "nothing": (BASE, Unit(UCB, 0)),
+    "scenario": (replace(BASE, scenario=ib.scenario("S2")), Unit(UCB, 0)),
+    "name": on(name="mine"),
+    "p01": on(p01=[0.011, *S1.to_dict()["p01"][1:]]),
+    "p10": on(p10=[0.081, *S1.to_dict()["p10"][1:]]),
+    "p01 in its last bit": on(p01=[float(np.nextafter(0.01, 1)), *S1.to_dict()["p01"][1:]]),
+    "rewards": on(rewards=[0.2, 1.0]),
+    "users": on(users=4),
+    "sensing": on(sensing="all"),
+    "feedback": on(feedback="reward"),
+    "reward": on(reward="additive"),
+    "dimension": on(context={"dimension": 7}),
+    "no perturbation": on(perturbation="none"),
+    "clear": on(perturbation={"clear": 0.8}),
+    "theta_norm": on(perturbation={"theta_norm": 0.7}),
+    "theta": on(perturbation={"theta": [0.7, *[0.0] * 7]}),
+    "theta in another place": on(perturbation={"theta": [0.0, 0.7, *[0.0] * 6]}),
+    "per_channel": on(perturbation={"per_channel": True}),
+    "availability": on(availability=[[1] * 10, [0, *[1] * 9]]),
+    "policy": (BASE, Unit(ib.policy("mp-ts"), 0)),
+    "references": (BASE, Unit(None, 0)),
+    "parameter": (BASE, Unit(ib.policy("mp-ucb", L=1.4), 0)),
+    "parameter in its last bit": (BASE, Unit(ib.policy("mp-ucb", L=float(np.nextafter(1.5, 2))), 0)),
+    "replication": (BASE, Unit(UCB, 1)),
+    "seed": (replace(BASE, seed=1), Unit(UCB, 0)),
+    "horizon": (replace(BASE, horizon=101), Unit(UCB, 0)),
+}
+
+
+def test_any_change_changes_the_key() -> None:
+    keys: dict[str, list[str]] = {}
+    for name, (spec, unit) in CHANGES.items():
+        keys.setdefault(unit_key(spec, unit), []).append(name)
+    assert [names for names in keys.values() if len(names) > 1] == []
+
+
+def test_what_does_not_shape_a_unit_does_not_change_its_key() -> None:
+    more = replace(BASE, replications=50, cases=(ib.policy("mp-random"), UCB))
+    assert unit_key(more, Unit(ib.policy("mp-ucb", L=1.5), 0)) == unit_key(BASE, Unit(UCB, 0))
+
+
+def test_the_source_of_a_users_policy_is_in_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    keys = []
+    for source in (MINE, MINE + "# a word\n", MINE):
+        path.write_text(source)
+        keys.append(unit_key(BASE, Unit(ib.policy(f"{path}:mine"), 0)))
+    assert keys[0] != keys[1]
+    assert keys[0] == keys[2]
+    shutil.copy(path, tmp_path / "elsewhere.py")  # the place does not matter
+    assert unit_key(BASE, Unit(ib.policy(f"{tmp_path / 'elsewhere.py'}:mine"), 0)) == keys[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [(None, True), ("kernels/kl.py", False), ("simulation/loop.py", False), ("report/text.py", True)],
+)
+def test_the_sources_of_the_package_are_in_the_key(tmp_path: Path, changed: str | None, same: bool) -> None:
+    package = Path(ib.__file__).parent
+    shutil.copytree(package, tmp_path / "idleband", ignore=shutil.ignore_patterns("__pycache__"))
+    if changed is not None:
+        with (tmp_path / "idleband" / changed).open("a") as file:
+            file.write("# a word\n")
+    program = """
+import idleband as ib
+from idleband.experiments.spec import experiment
+from idleband.experiments.store import Unit, unit_key
+ucb = ib.policy("mp-ucb")
+print(unit_key(experiment(ib.scenario("S1"), [ucb], 100, 2, 0), Unit(ucb, 0)))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert (found.stdout.strip() == unit_key(BASE, Unit(UCB, 0))) == same
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    write_durably(path, b"old")
+    with path.open("rb") as reader:
+        write_durably(path, b"new and longer")
+        assert reader.read() == b"old"  # who was reading goes on reading the old one
+    assert contents(tmp_path / "deep") == {"file": b"new and longer"}
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("place", ["file/below", "folder"])
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("precious")
+    (tmp_path / "folder").mkdir()
+    before = contents(tmp_path)
+    with pytest.raises(ib.InputError, match=f"{place}: cannot be written: .*; what was finished is kept"):
+        write_durably(tmp_path / place, b"new")
+    assert contents(tmp_path) == before
+
+
+def test_a_unit_comes_back_as_it_was(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    given = Outcome(rng.normal(size=(5, 7)), rng.integers(0, 100, 10), None, "it uses a set: {1}")
+    store = Store(tmp_path)
+    assert not store.has("key")
+    store.save("key", given)
+    assert store.has("key")
+    found = store.load("key")
+    assert found.curves.tobytes() == given.curves.tobytes()
+    assert found.plays.tobytes() == given.plays.tobytes()
+    assert (found.curves.dtype, found.plays.dtype) == (np.float64, np.int64)
+    assert (found.state, found.note) == (None, given.note)
+
+
+def pickled(data: bytes) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, header=np.array([{}], object), curves=np.zeros((5, 3)), plays=np.zeros(10, int))
+    return buffer.getvalue()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # see the next test
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:100],
+        lambda data: data[:-1],
+        lambda data: b"text\n",
+        lambda data: b"\0" * len(data),
+        lambda data: data.replace(b'"schema": 1', b'"schema": 2'),
+        lambda data: data[:900] + bytes([data[900] ^ 1]) + data[901:],
+        pickled,
+    ],
+    ids=["empty", "a piece", "a byte short", "text", "zeros", "another schema", "one bit", "pickle"],
+)
+def test_a_damaged_unit_is_named(folder: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = min((folder / "units").iterdir())
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ib.InputError, match=f"{path}: damaged .*; delete it to compute it again"):
+        Store(folder).load(path.stem)
+    gc.collect()
+
+
+def test_a_damaged_unit_is_closed_again(folder: Path) -> None:
+    path = min((folder / "units").iterdir())
+    path.write_bytes(path.read_bytes()[:100])
+    before = len(os.listdir("/proc/self/fd"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        with pytest.raises(ib.InputError) as caught:
+            Store(folder).load(path.stem)
+        after = len(os.listdir("/proc/self/fd"))
+        del caught
+        gc.collect()
+    assert after == before
+
+
+def test_a_unit_under_another_name_is_named(folder: Path) -> None:
+    one, other = sorted((folder / "units").iterdir())[:2]
+    shutil.copy(one, other)
+    with pytest.raises(ib.InputError, match="its header is another unit's"):
+        Store(folder).load(other.stem)
+
+
+def harmless_or_named(
+    read: Callable[[], Any], same: Callable[[Any], bool], path: Path, places: Sequence[int]
+) -> dict[str, int]:
+    """Flip one bit in each of some bytes of a file, one at a time: how often it did no harm, was named, or neither."""
+    data = path.read_bytes()
+    rng = np.random.default_rng(0)
+    counts = {"harmless or named": 0}
+    for i in places:
+        path.write_bytes(data[:i] + bytes([data[i] ^ (1 << int(rng.integers(8)))]) + data[i + 1 :])
+        try:
+            outcome = "harmless or named" if same(read()) else "wrong"
+        except ib.InputError:
+            outcome = "harmless or named"
+        except Exception as error:
+            outcome = type(error).__name__
+        counts[outcome] = counts.get(outcome, 0) + 1
+    path.write_bytes(data)
+    gc.collect()
+    return counts
+
+
+def test_no_flipped_bit_of_a_unit_goes_unseen(folder: Path) -> None:
+    path = min((folder / "units").iterdir())
+    store, size = Store(folder), path.stat().st_size
+    places = [*range(0, size - 256, 8), *range(size - 256, size)]  # the directory of the archive is at its end
+    whole = store.load(path.stem)
+
+    def same(found: Outcome) -> bool:
+        return found.curves.tobytes() == whole.curves.tobytes() and found.plays.tolist() == whole.plays.tolist()
+
+    assert set(harmless_or_named(lambda: store.load(path.stem), same, path, places)) == {"harmless or named"}
+
+
+@pytest.mark.parametrize("name", ["results.parquet", "plays.parquet"])
+def test_no_flipped_bit_of_a_table_goes_unseen(folder: Path, name: str) -> None:
+    whole = ib.load(folder)
+
+    def same(found: ib.Study) -> bool:
+        return found.to_pandas().equals(whole.to_pandas()) and all(
+            np.array_equal(a.plays, b.plays) for a, b in zip(found.results, whole.results, strict=True)
+        )
+
+    places = range(0, (folder / name).stat().st_size, 40)
+    assert set(harmless_or_named(lambda: ib.load(folder), same, folder / name, places)) == {"harmless or named"}
+
+
+def test_tables_of_different_moments_are_not_mixed(folder: Path) -> None:
+    """As a run leaves them that extends a folder and is killed between the two."""
+    old = (folder / "plays.parquet").read_bytes()
+    ib.compare(S1, ["mp-random", "mp-ucb"], horizon=100, replications=3, out=folder)
+    (folder / "plays.parquet").write_bytes(old)
+    with pytest.raises(ib.InputError):
+        ib.load(folder)
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_folder_takes_any_experiment(tmp_path: Path) -> None:
+    assert check_folder(tmp_path / "new" / "deep", BASE) == BASE
+    assert contents(tmp_path) == {}
+
+
+def test_more_policies_and_replications_extend(folder: Path) -> None:
+    merged = check_folder(folder, experiment(S1, [ib.policy("mp-ts")], 100, 5, 0))
+    assert [case.label for case in merged.cases] == ["mp-random", "mp-ucb", "mp-ts"]
+    assert merged.replications == 5
+    fewer = check_folder(folder, experiment(S1, [UCB], 100, 1, 0))
+    assert {case.label for case in fewer.cases} == {"mp-random", "mp-ucb"}
+    assert fewer.replications == 2
+
+
+def test_a_value_that_differs_in_the_seventh_digit_extends(folder: Path) -> None:
+    for L in (1.2345671, 1.2345672):
+        ib.compare(S1, [ib.policy("mp-ucb", L=L)], horizon=100, replications=2, out=folder)
+    assert {result.parameters.get("L") for result in ib.load(folder).results} >= {1.2345671, 1.2345672}
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (replace(BASE, seed=1), r"holds another experiment \(seed 0, not 1\)"),
+        (replace(BASE, horizon=99), r"holds another experiment \(horizon 100, not 99\)"),
+        (replace(BASE, scenario=ib.scenario(S1, users=4)), r"another scenario: users differs"),
+        (replace(BASE, scenario=ib.scenario(S1, name="mine")), r"another scenario: name differs"),
+        (
+            replace(BASE, scenario=ib.scenario(S1, perturbation={"clear": 0.8})),
+            "another scenario: perturbation differs",
+        ),
+    ],
+)
+def test_another_experiment_is_refused(folder: Path, other: Experiment, says: str) -> None:
+    before = contents(folder)
+    with pytest.raises(ib.InputError, match=says), open_store(folder, other):
+        pass
+    assert contents(folder) == before
+
+
+def test_a_folder_serves_one_run_at_a_time(folder: Path) -> None:
+    with open_store(folder, BASE):
+        before = contents(folder)
+        with pytest.raises(ib.InputError, match="in use by another run"), open_store(folder, BASE):
+            pass
+        command = [sys.executable, "-m", "idleband", "run", "S1", "--policy", "mp-ucb", "--horizon", "100"]
+        second = subprocess.run([*command, "--out", str(folder)], capture_output=True, text=True, timeout=60)
+        assert (second.returncode, second.stdout) == (2, "")
+        assert second.stderr == f"idleband: {folder}: in use by another run\n"
+        assert contents(folder) == before
+    with open_store(folder, BASE):  # and then it is free again
+        pass
+
+
+def test_what_a_killed_run_left_is_cleared(folder: Path) -> None:
+    leftovers = [folder / ".tmp-abc", folder / "units" / ".tmp-def"]
+    for path in leftovers:
+        path.write_text("half a file")
+    with open_store(folder, BASE):
+        assert not any(path.exists() for path in leftovers)
+
+
+def test_what_others_keep_below_the_folder_is_left_alone(tmp_path: Path) -> None:
+    precious = tmp_path / "thesis" / ".tmp-notes"
+    precious.parent.mkdir()
+    precious.write_text("precious")
+    with open_store(tmp_path, BASE):
+        assert precious.read_text() == "precious"
+
+
+def test_a_run_killed_before_its_experiment_was_written_can_start_again(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(MINE)
+    spec = experiment(S1, [ib.policy(f"{path}:mine")], 100, 2, 0)
+    with open_store(tmp_path / "out", spec) as (store, merged):
+        store.write_experiment(merged)
+    (tmp_path / "out" / "experiment.toml").unlink()  # as a kill leaves it: the policy is copied first
+    with open_store(tmp_path / "out", spec):
+        pass
+
+
+def test_the_manifest(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["schema"] == 1
+    assert manifest["seed"] == 0
+    assert manifest["seconds"] > 0
+    assert set(manifest["versions"]) >= {"python", "idleband", "numpy", "numba"}
+    assert manifest["versions"]["idleband"] == ib.__version__
+    assert set(manifest["machine"]) == {"system", "processor", "cores"}
+    units = {(unit["case"], unit["replication"]): unit["key"] for unit in manifest["units"]}
+    assert set(units) == {(case, i) for case in ("references", "mp-random", "mp-ucb") for i in range(2)}
+    assert units["mp-ucb", 1] == unit_key(BASE, Unit(UCB, 1))
+    assert {f"{key}.npz" for key in units.values()} == {path.name for path in (folder / "units").iterdir()}

@@ -1,0 +1,370 @@
+"""Studies: what is stored, what it equals, and what is computed again."""
+
+import contextlib
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from scipy import stats
+
+import idleband as ib
+from idleband.experiments.spec import read_experiment
+from idleband.experiments.study import run_experiment
+
+CASES = [ib.policy("mp-random"), ib.policy("mp-ucb"), ib.policy("mp-ucb", L=0.5)]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+LABELS = ["mp-random", "mp-ucb", "mp-ucb L=0.5"]
+SIZE: dict[str, Any] = {"horizon": 300, "replications": 3, "seed": 5}
+
+# A policy of a user. It does not compile, because of object(), so that no test waits for the compiler.
+MINE = """
+from typing import Annotated, NamedTuple
+import idleband
+
+@idleband.register(name="mine")
+class Mine:
+    class Params(NamedTuple):
+        first: Annotated[int, idleband.AtLeast(0), "the first channel"] = 0
+    def init(params, known):
+        return ()
+    def select(known, params, state, rng, slot, picks):
+        for m in range(known.M):
+            picks[m] = params.first + m if object() else 0
+        return known.M
+    def update(known, params, state, rng, slot, k, s, r, n):
+        pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_registry() -> Iterator[None]:
+    before = dict(ib.POLICIES)
+    yield
+    ib.POLICIES.clear()
+    ib.POLICIES.update(before)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the study is stored. Not to be changed."""
+    return tmp_path_factory.mktemp("study") / "out"
+
+
+@pytest.fixture(scope="module")
+def study(folder: Path) -> ib.Study:
+    return ib.compare("S4", CASES, out=folder, **SIZE)
+
+
+def table(folder: Path, name: str = "results.parquet") -> pyarrow.Table:
+    return pyarrow.parquet.read_table(folder / name)
+
+
+def assert_equal(a: ib.Study, b: ib.Study) -> None:
+    """Equal to the last bit, in whatever order the cases stand."""
+    assert (a.scenario, a.seed) == (b.scenario, b.seed)
+    assert sorted(a.labels) == sorted(b.labels)
+    for result in a.results:
+        other = b[result.label]
+        assert (result.policy, result.parameters, result.seed) == (other.policy, other.parameters, other.seed)
+        assert result.t.tolist() == other.t.tolist()
+        assert result.plays.tolist() == other.plays.tolist()
+        assert set(result.curves) == set(other.curves)
+        for name, values in result.curves.items():
+            assert values.tobytes() == np.ascontiguousarray(other.curves[name]).tobytes(), name
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_as_promised(study: ib.Study, folder: Path) -> None:
+    text, whole, real = "string", "int64", "double"
+    promised = {
+        **dict.fromkeys(["scenario", "policy", "label"], text),
+        **dict.fromkeys(["replication", "t"], whole),
+        **dict.fromkeys(["reward", "regret_static", "regret_contextual", "regret_genie", "regret_table"], real),
+        **dict.fromkeys(["suboptimal_static", "suboptimal_contextual", "collisions"], whole),
+        "L": real,
+    }
+    found = table(folder).schema
+    assert list(zip(found.names, map(str, found.types), strict=True)) == list(promised.items())
+
+
+def test_one_row_per_case_replication_and_checkpoint(study: ib.Study, folder: Path) -> None:
+    rows = table(folder).select(["label", "replication", "t"]).to_pylist()
+    expected = itertools.product(LABELS, range(3), study.results[0].t.tolist())
+    assert [tuple(row.values()) for row in rows] == list(expected)
+    assert study.results[0].t[-1] == 300
+
+
+def test_the_table_holds_the_study(study: ib.Study, folder: Path) -> None:
+    found = table(folder).to_pandas()
+    assert found.equals(study.to_pandas())
+    assert set(found.scenario) == {"S4"}
+    parameters = found[["label", "policy", "L"]].drop_duplicates().set_index("label")
+    assert parameters.policy.to_dict() == {"mp-random": "mp-random", "mp-ucb": "mp-ucb", "mp-ucb L=0.5": "mp-ucb"}
+    assert np.array_equal(parameters.L, [np.nan, 1.5, 0.5], equal_nan=True)
+    assert not found.drop(columns="L").isna().to_numpy().any()
+
+
+def test_every_slot_plays_m_channels(study: ib.Study, folder: Path) -> None:
+    plays = table(folder, "plays.parquet")
+    assert plays.schema.names == ["scenario", "policy", "label", "replication", "channel", "plays"]
+    frame = plays.to_pandas()
+    assert len(frame) == len(frame[["label", "replication", "channel"]].drop_duplicates()) == 3 * 3 * 10
+    sums = frame.groupby(["label", "replication"]).plays.sum()
+    assert sums.tolist() == [5 * 300] * 9
+
+
+def test_the_files_hold_only_what_they_should(study: ib.Study, folder: Path) -> None:
+    names = {path.name for path in folder.iterdir()}
+    assert names == {".lock", "experiment.toml", "manifest.json", "plays.parquet", "results.parquet", "units"}
+    assert len(list((folder / "units").iterdir())) == 3 * 4  # three cases and the references
+
+
+def test_the_experiment_file_alone_runs_to_the_same_numbers(study: ib.Study, folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "experiment.toml", tmp_path / "again.toml")
+    assert_equal(run_experiment(read_experiment(tmp_path / "again.toml"), tmp_path / "out"), study)
+    assert (tmp_path / "out/experiment.toml").read_bytes() == (folder / "experiment.toml").read_bytes()
+    assert table(tmp_path / "out").equals(table(folder), check_metadata=True)
+
+
+def test_a_stored_study_is_the_study(study: ib.Study, folder: Path) -> None:
+    loaded = ib.load(folder)
+    assert loaded.labels == study.labels
+    assert_equal(loaded, study)
+    assert loaded.table().equals(study.table())
+    assert loaded.difference("mp-ucb", "mp-random") == study.difference("mp-ucb", "mp-random")
+
+
+def test_a_stored_study_needs_none_of_its_policies(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(MINE + "# gone\n")  # no other test may have the same: see test_what_is_kept_is_what_ran
+    study = ib.compare("S4", [f"{path}:mine", "mp-ucb"], out=tmp_path / "out", **SIZE)
+    path.unlink()
+    shutil.rmtree(tmp_path / "out" / "policies")
+    del ib.POLICIES["mine"]
+    assert_equal(ib.load(tmp_path / "out"), study)
+
+
+# --- the same numbers, however they come about -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_do_not_matter(study: ib.Study, threads: int) -> None:
+    assert_equal(ib.compare("S4", CASES, threads=threads, **SIZE), study)
+
+
+def test_the_order_of_policies_does_not_matter(study: ib.Study) -> None:
+    assert_equal(ib.compare("S4", CASES[::-1], **SIZE), study)
+
+
+def test_neither_company_nor_the_number_of_replications_matters(study: ib.Study) -> None:
+    alone = ib.compare("S4", CASES[1:2], **{**SIZE, "replications": 1})["mp-ucb"]
+    assert alone.reward.tobytes() == study["mp-ucb"].reward[:1].tobytes()
+    assert alone.plays.tolist() == study["mp-ucb"].plays[:1].tolist()
+
+
+def test_another_seed_gives_other_numbers(study: ib.Study) -> None:
+    other = ib.compare("S4", CASES, **{**SIZE, "seed": 6})
+    assert not np.array_equal(other["mp-ucb"].reward, study["mp-ucb"].reward)
+
+
+def test_extending_step_by_step_equals_one_run(study: ib.Study, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    kept: dict[Path, tuple[bytes, int]] = {}
+    steps: list[tuple[list[Any], int]] = [(CASES[:1], 1), (CASES[1:2], 1), (CASES[2:], 2), (CASES, 3)]
+    for cases, replications in steps:
+        extended = ib.compare("S4", cases, out=out, **{**SIZE, "replications": replications})
+        units = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (out / "units").iterdir()}
+        assert kept.items() <= units.items()
+        assert len(units) > len(kept)
+        kept = units
+    assert_equal(extended, study)
+    assert table(out).equals(table(folder), check_metadata=True)
+    assert table(out, "plays.parquet").equals(table(folder, "plays.parquet"), check_metadata=True)
+
+
+def test_asking_for_less_keeps_what_is_there(study: ib.Study, folder: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(folder, tmp_path / "out")
+    assert_equal(ib.compare("S4", CASES[:1], out=out, **{**SIZE, "replications": 1}), study)
+    assert_equal(ib.load(out), study)
+
+
+def test_a_deleted_unit_is_computed_again(study: ib.Study, folder: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(folder, tmp_path / "out")
+    units = {path.name: path.read_bytes() for path in (out / "units").iterdir()}
+    (out / "units" / min(units)).unlink()
+    (out / "results.parquet").unlink()
+    assert_equal(ib.compare("S4", CASES, out=out, **SIZE), study)
+    assert {path.name: path.read_bytes() for path in (out / "units").iterdir()} == units
+    assert table(out).equals(table(folder))
+
+
+def test_a_grid_in_a_file(study: ib.Study, tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text(
+        """
+        [scenario]
+        base = "S4"
+        [experiment]
+        horizon = 300
+        replications = 3
+        seed = 5
+        [[policy]]
+        name = "mp-random"
+        [[policy]]
+        name = "mp-ucb"
+        L = [1.5, 0.5]
+        """
+    )
+    assert_equal(run_experiment(read_experiment(tmp_path / "grid.toml")), study)
+
+
+# --- a user's own policy ---------------------------------------------------------------------------------------------
+
+
+def test_a_users_policy_is_kept_with_its_results(idleband: Run, tmp_path: Path) -> None:
+    path, out = tmp_path / "own.py", tmp_path / "out"
+    path.write_text(MINE)
+    study = ib.compare("S4", [ib.policy(f"{path}:mine", first=2)], out=out, **SIZE)
+    assert study.labels == ["mine first=2"]
+    assert study.results[0].plays.tolist() == [[0, 0, 300, 300, 300, 300, 300, 0, 0, 0]] * 3
+    (copy,) = (out / "policies").iterdir()
+    assert copy.read_text() == MINE
+    assert f"{copy.relative_to(out)}:mine" in (out / "experiment.toml").read_text()
+
+    path.unlink()  # the folder is complete without it: it runs again elsewhere, and it can be extended
+    assert idleband("run", out / "experiment.toml", "--out", "again").returncode == 0
+    assert_equal(ib.load(tmp_path / "again"), study)
+    more = ib.compare("S4", ["mp-random"], out=tmp_path / "again", **{**SIZE, "replications": 4})
+    assert more.labels == ["mine first=2", "mp-random"]
+    assert more["mine first=2"].replications == 4
+
+
+@pytest.mark.parametrize("meanwhile", [Path.unlink, lambda path: path.write_text("changed = True\n")])
+def test_what_is_kept_is_what_ran(tmp_path: Path, meanwhile: Any) -> None:
+    path, out = tmp_path / "own.py", tmp_path / "out"
+    source = MINE + f"# {tmp_path}\n"
+    path.write_text(source)
+    case = ib.policy(f"{path}:mine")
+    meanwhile(path)
+    ib.compare("S4", [case], out=out, **SIZE)
+    assert [copy.read_text() for copy in (out / "policies").iterdir()] == [source]
+
+
+def test_a_changed_policy_is_computed_again_and_nothing_else_is(tmp_path: Path) -> None:
+    path, out = tmp_path / "own.py", tmp_path / "out"
+    counts = []
+    for first in (0, 3, 0):
+        path.write_text(MINE.replace("params.first", str(first)))
+        study = ib.compare("S4", [f"{path}:mine", "mp-random"], out=out, **SIZE)
+        assert study["mine"].plays[0].tolist() == [300 * (first <= k < first + 5) for k in range(10)]
+        assert_equal(ib.load(out), study)
+        counts.append(len(list((out / "units").iterdir())))
+    assert counts == [9, 12, 12]  # the third time everything is there already
+
+
+def test_a_policy_changed_within_a_second_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "own.py"
+    for first in (0, 3):
+        path.write_text(MINE.replace("params.first", str(first)))
+        os.utime(path, (10**9, 10**9))
+        picks = [-1]
+        ib.policy(f"{path}:mine").policy.select(SimpleNamespace(M=1), None, None, None, None, picks)
+        assert picks == [first]
+
+
+def test_a_policy_with_an_import_inside_runs_interpreted(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(MINE.replace("        for m", "        import math\n        for m"))
+    result = ib.simulate("S4", f"{path}:mine", horizon=20, replications=1)
+    assert result.note
+
+
+@pytest.mark.parametrize("name", ["reward", "t", "label"])
+def test_a_parameter_cannot_hide_a_measured_column(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(MINE.replace("first", name))
+    study = None
+    with contextlib.suppress(ib.InputError):  # to refuse it is fine
+        study = ib.compare("S4", [f"{path}:mine"], out=tmp_path / "out", **SIZE)
+    if study is not None:
+        assert_equal(ib.load(tmp_path / "out"), study)
+
+
+# --- intervals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("column", ["reward", "regret_genie", "collisions"])
+@pytest.mark.parametrize("per_slot", [False, True])
+def test_differences_are_those_of_a_paired_t_test(study: ib.Study, column: str, per_slot: bool) -> None:
+    a, b = (study[label].curves[column][:, -1] / (300 if per_slot else 1) for label in ("mp-ucb", "mp-random"))
+    expected = stats.ttest_rel(a, b).confidence_interval(0.95)
+    found = study.difference("mp-ucb", "mp-random", column, per_slot=per_slot)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-12)
+    assert found.mean == pytest.approx((a - b).mean())
+    assert found.replications == 3
+
+
+def test_intervals_are_those_of_a_t_test(study: ib.Study) -> None:
+    expected = stats.ttest_1samp(study["mp-ucb"].reward[:, -1], 0).confidence_interval(0.95)
+    found = study.interval("mp-ucb")
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-12)
+    assert str(found) == f"{found.mean:.6g} [{found.low:.6g}, {found.high:.6g}]"
+
+
+def test_a_difference_turns_round(study: ib.Study) -> None:
+    there, back = study.difference("mp-ucb", "mp-random"), study.difference("mp-random", "mp-ucb")
+    assert (back.mean, back.low, back.high) == (-there.mean, -there.high, -there.low)
+    assert study.difference("mp-ucb", "mp-ucb")[:3] == (0, 0, 0)
+
+
+def test_one_replication_gives_no_interval() -> None:
+    study = ib.compare("S4", CASES[:2], horizon=50, replications=1)
+    found = study.interval("mp-ucb")
+    assert (found.low, found.high, found.replications) == (-np.inf, np.inf, 1)
+    assert found.mean == study["mp-ucb"].reward[0, -1]
+    assert str(found) == f"{found.mean:.6g} (one replication, no interval)"
+    assert study.difference("mp-ucb", "mp-random").high == np.inf
+    assert study.table().reward_pm.tolist() == [np.inf, np.inf]
+
+
+def test_the_table_is_sorted_by_reward(study: ib.Study) -> None:
+    found = study.table()
+    assert sorted(found.index) == sorted(LABELS)
+    assert found.reward.is_monotonic_decreasing
+    assert found.reward.nunique() == 3
+    for label in LABELS:
+        mean, low, high, _ = study.interval(label, "regret_static", per_slot=True)
+        assert found.regret_static[label] == mean
+        assert found.regret_static_pm[label] == pytest.approx((high - low) / 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda study: study["mp-ubc"], "unknown case 'mp-ubc': did you mean 'mp-ucb'?"),
+        (lambda study: study.difference("mp-ucb", "mp-rondam"), "did you mean 'mp-random'?"),
+        (lambda study: study.interval("mp-ucb", "rewards"), "unknown column 'rewards': did you mean 'reward'?"),
+        (lambda study: study.results[0].regret("statik"), "must be one of static, contextual, genie, table"),
+        (lambda study: ib.compare("S4", "mp-ucb"), "policies: must be a list of policies"),
+        (lambda study: ib.compare("S4", []), "needs at least one"),
+        (lambda study: ib.compare("S4", ["mp-ucb"], horizon=10, threads=0), "threads = 0"),
+        (lambda study: ib.load("/nowhere"), "/nowhere: no such folder"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(study: ib.Study, call: Any, says: str) -> None:
+    with pytest.raises(ib.InputError) as caught:
+        call(study)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
