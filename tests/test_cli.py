@@ -508,12 +508,12 @@ def interrupted(
         process.wait()
 
 
-def test_ctrl_c_within_a_long_unit() -> None:
+def test_ctrl_c_within_a_long_unit(finished: Path) -> None:  # finished: the loop is compiled
     arguments = ("run", "S1", "--policy", "mp-random", "--horizon", "1e9", "--out", "out")
     claimed = Path("out/experiment.toml")
 
-    def under_way() -> bool:  # all units are handed out: see test_ctrl_c_while_units_are_handed_out
-        return claimed.exists() and time.time() > claimed.stat().st_mtime + 0.3
+    def under_way() -> bool:  # the loop is loaded: see test_ctrl_c_while_a_loop_is_compiled_or_loaded
+        return claimed.exists() and time.time() > claimed.stat().st_mtime + 1
 
     status, err, seconds = interrupted(arguments, under_way)
     assert (status, err.count("\n")) == (130, 1)
@@ -552,6 +552,35 @@ def test_ctrl_c_while_units_are_handed_out() -> None:
     assert not finished  # the one that was under way was stopped within a segment
 
 
+# A run that is interrupted where LLVM calls back into Python with a compiled module: an exception raised there is lost.
+INTERRUPTED_IN_LLVM = """
+import pathlib, signal
+from llvmlite.binding.executionengine import ExecutionEngine
+
+install, claimed, sent = ExecutionEngine.set_object_cache, pathlib.Path("out/experiment.toml"), []
+
+def set_object_cache(self, notify, find):
+    def interrupted(module, code):
+        if claimed.exists() and not sent:
+            sent.append(True)
+            signal.raise_signal(signal.SIGINT)
+        notify(module, code)
+    install(self, interrupted, find)
+
+ExecutionEngine.set_object_cache = set_object_cache
+
+from idleband.cli import main
+main(["run", "S1", "--policy", "mp-random", "--horizon", "1e6", "--out", "out"])
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="Ctrl-C on the thread that compiles is swallowed by llvmlite: the run goes on")
+def test_ctrl_c_while_a_loop_is_compiled_or_loaded() -> None:
+    result = subprocess.run([sys.executable, "-c", INTERRUPTED_IN_LLVM], capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stderr.count("\n")) == (130, 1)
+    assert result.stderr.startswith("idleband: stopped")
+
+
 def test_a_reader_that_has_seen_enough() -> None:
     result = subprocess.run(
         f"{sys.executable} -m idleband policies | head -1", shell=True, capture_output=True, text=True, timeout=60
@@ -564,7 +593,7 @@ def test_a_reader_that_has_seen_enough() -> None:
     [
         ["policies"],
         ["show", "S4", "--json"],
-        (["--help"]),
+        ["--help"],
     ],
 )
 def test_a_pipe_that_nobody_reads(arguments: list[str]) -> None:
