@@ -574,7 +574,6 @@ main(["run", "S1", "--policy", "mp-random", "--horizon", "1e6", "--out", "out"])
 """
 
 
-@pytest.mark.xfail(strict=True, reason="Ctrl-C on the thread that compiles is swallowed by llvmlite: the run goes on")
 def test_ctrl_c_while_a_loop_is_compiled_or_loaded() -> None:
     result = subprocess.run([sys.executable, "-c", INTERRUPTED_IN_LLVM], capture_output=True, text=True, timeout=120)
     assert (result.returncode, result.stderr.count("\n")) == (130, 1)

@@ -9,14 +9,17 @@ process. `specialise` clones the loop's function with the policy's functions bou
 one loop in the source and one cached machine code per policy.
 """
 
+import contextlib
 import hashlib
 import os
 import platform
 import shutil
+import signal
 import tempfile
+import threading
 import time
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -74,6 +77,36 @@ def call(kernel: Callable[..., Any], *arguments: Any) -> Any:
         return kernel(*arguments)
     except OSError:  # raised after compiling and before running: kernels themselves touch no file
         return kernel(*arguments)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Compile inside this, and Ctrl-C is not lost.
+
+    Where the compiler calls back into Python, from C, a KeyboardInterrupt would be printed and ignored; there it is put
+    off until the compilation ends. Everywhere else it is raised at once, as usual.
+    """
+    put_off = []
+
+    def handle(number: int, frame: types.FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code.co_name.startswith("_raw_object_cache_"):  # llvmlite's callbacks
+                put_off.append(number)
+                return
+            frame = frame.f_back
+        raise KeyboardInterrupt
+
+    usual = signal.getsignal(signal.SIGINT)
+    ours = threading.current_thread() is threading.main_thread() and usual is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, usual)
+    if put_off:
+        raise KeyboardInterrupt
 
 
 def interpreted(loop: Callable[..., Any], name: str, bindings: Mapping[str, Any]) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idleband.errors import InputError
+from idleband.kernels import compile
 from idleband.policies.base import Policy
 from idleband.policies.registry import Case, policy
 from idleband.scenario import fields
@@ -94,7 +95,8 @@ def run_units(
         if case is not None:
             if preparing is not None:
                 preparing(case.policy.name)
-            CaseRun.start(scenario, case, horizon, seed, 0)
+            with compile.interruptible():
+                CaseRun.start(scenario, case, horizon, seed, 0)
     stop = Event()
 
     def tick(slots: int) -> None:
@@ -221,7 +223,7 @@ def simulate(
 
     >>> result = simulate("S1", "mp-ucb", horizon=1000, replications=2, L=1.0)
     >>> result.regret("static").shape, int(result.plays.sum())
-    ((2, 58), 10000)
+    ((2, 50), 10000)
     """
     world, case = make_scenario(scenario), policy(policy_, **parameters)
     T, R, seed = check_size(horizon, replications, seed)
