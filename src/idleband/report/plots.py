@@ -47,9 +47,10 @@ def regret_figure(scenario: Scenario, results: Sequence[Result], reference: str 
     axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
     if max(result.horizon for result in results) >= 2:
         axes.set_xscale("log")
-    # Policies that never learn lie far above the others: beyond +-10 the axis is logarithmic, so that all can be seen.
-    axes.set_yscale("symlog", linthresh=10)
-    axes.yaxis.set_major_formatter("{x:g}")
+    # Policies that never learn lie far above the others: then the axis is logarithmic beyond +-10, and all can be seen.
+    if max(map(abs, axes.get_ylim())) > 100:
+        axes.set_yscale("symlog", linthresh=10)
+        axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("slot t")
     axes.set_ylabel("regret  R(t) / (M ln t)")
     R = min(result.replications for result in results)
