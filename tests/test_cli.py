@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import resource
 import shutil
 import signal
@@ -221,6 +222,31 @@ def test_run_of_a_file(ok: Callable[..., str]) -> None:
     assert "my world: 1 policies x 3 replications x 100 slots\n" in out
     study = ib.load("results/my world")
     assert (study.seed, study.scenario, study.labels) == (7, ib.scenario("S2", name="my world", users=3), ["mp-random"])
+
+
+def test_run_for_programs(ok: Callable[..., str]) -> None:
+    answer = json.loads(ok("run", "S1", *SMALL, "--out", "out", "--json"))
+    assert answer["results"] == "out/results.parquet"
+    assert answer["figures"] == ["out/regret.png", "out/regret.svg"]
+    assert answer["per_slot"][0]["reward"] == pytest.approx(ib.load("out").table().reward.iloc[0])
+
+
+def test_plot_of_a_study_that_asks_for_more(ok: Callable[..., str]) -> None:
+    ok("run", "S1", *SMALL, "--out", "out")
+    file = Path("out/experiment.toml")
+    file.write_text(re.sub(r"replications = \d+", "replications = 77", file.read_text()))
+    assert ok("plot", "out").startswith("note: the experiment asks for more than has been run")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--out", ""], "--out: must be the name of a folder"),
+        (["--policy", "mp-ucb:L=1,L=2"], "L is given twice"),
+    ],
+)
+def test_words_that_mean_nothing(refuse: Refuse, arguments: list[str], says: str) -> None:
+    assert says in refuse("run", "S1", *arguments)
 
 
 def test_run_of_one_slot(ok: Callable[..., str]) -> None:

@@ -1,6 +1,7 @@
 """The command `idleband`: parse, call, print."""
 
 import argparse
+import io
 import json
 import math
 import os
@@ -76,19 +77,23 @@ def _parser() -> argparse.ArgumentParser:
     plot = add("plot", "the figures again, from stored results only", _plot)
     plot.add_argument("folder", metavar="DIR")
     speed = add("bench", "speed here, per policy, beside the bare loop", _bench)
-    for command in (scenarios, policies, show, cost, speed):
+    for command in (run, scenarios, policies, show, cost, speed):
         command.add_argument("--json", action="store_true", help="for programs")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; ends with status 0, 2 on a mistake in the input, or 130 on Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show is no reason to stop
+            stream.reconfigure(errors="backslashreplace")
     try:
         try:
             options = _parser().parse_args(arguments)
             options.call(options)
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
         sys.exit(0)
     except InputError as error:
         print(f"idleband: {error}", file=sys.stderr)
@@ -98,6 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(0)
     except OSError as error:  # a full disk while a figure is drawn, say
         print(f"idleband: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(2)
+    except MemoryError as error:
+        print(f"idleband: not enough memory: {error or 'fewer channels or threads need less'}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("idleband: stopped; what was finished is kept, and the same command goes on from there", file=sys.stderr)
@@ -121,6 +129,8 @@ def _run(options: argparse.Namespace) -> None:
         spec = read_experiment(Path(options.what), cases, **size)
     else:
         spec = experiment(_scenario(options.what), cases or every_policy(), **size)
+    if options.out == "":
+        raise InputError("--out: must be the name of a folder")
     out = Path(options.out or f"results/{spec.scenario.name}")
     threads = None if options.threads is None else fields.whole(options.threads, "--threads", 1, 1024)
 
@@ -128,18 +138,25 @@ def _run(options: argparse.Namespace) -> None:
 
         def started(merged: Experiment, missing: int, total: int) -> None:
             kept = f", {total - missing} already there" if missing < total else ""
-            sizes = ((len(merged.cases), "policies"), (merged.replications, "replications"), (merged.horizon, "slots"))
-            print(f"{merged.scenario.name}: {' x '.join(f'{n:,} {what}' for n, what in sizes)}{kept}")
+            if not options.json:
+                counts = {"policies": len(merged.cases), "replications": merged.replications, "slots": merged.horizon}
+                sizes = " x ".join(f"{n:,} {what}" for what, n in counts.items())
+                print(f"{merged.scenario.name}: {sizes}{kept}")
             bar.start(missing * merged.horizon)
 
         study = run_experiment(spec, out, threads=threads, started=started, preparing=bar.prepare, progress=bar.advance)
+    figures = save_figures(study.scenario, study.results, out)
+    if options.json:
+        table = study.table().reset_index().to_dict("records")
+        answer = {"results": str(out / "results.parquet"), "figures": list(map(str, figures)), "per_slot": table}
+        print(json.dumps(answer, indent=1, default=str))
+        return
     for result in study.results:
         if result.note:
             print(f"note: {result.label} ran interpreted, because it does not compile: {result.note}")
         elif POLICIES[result.policy].source is not None:
             print(f"note: {result.label} ran compiled")
     _print_study(study)
-    figures = save_figures(study.scenario, study.results, out)
     print(f"figure:  {figures[0]}  (and .svg)")
     print(f"results: {out / 'results.parquet'}")
 
@@ -157,6 +174,8 @@ def _case(text: str) -> Case:
         key, equals, value = setting.partition("=")
         if not equals:
             raise InputError(f"--policy {text}: '{setting}' must be key=value")
+        if key.strip() in parameters:
+            raise InputError(f"--policy {text}: {key.strip()} is given twice")
         parameters[key.strip()] = value.strip()
     return policy(head, **parameters)
 
@@ -193,7 +212,7 @@ class _Bar:
 
 def _print_study(study: Study) -> None:
     print("\nmean per slot over replications, +- half a 95% interval where there are several; best first\n")
-    rows = [["policy", "reward", "regret static", "regret genie", "sub-optimal picks", "collisions"]]
+    rows = [["policy", "reward", "regret static", "regret genie", "sub-optimal (static)", "collisions"]]
     for label, row in study.table().iterrows():
         cells = [
             f"{row[c]:.4f}" + (f" +-{row[c + '_pm']:.4f}" if math.isfinite(row[c + "_pm"]) else "")
@@ -253,6 +272,8 @@ def _cost(options: argparse.Namespace) -> None:
 
 def _plot(options: argparse.Namespace) -> None:
     study = load(options.folder)
+    if not study.complete:
+        print("note: the experiment asks for more than has been run; the same run command goes on with it")
     for path in save_figures(study.scenario, study.results, Path(options.folder)):
         print(path)
 

@@ -1,6 +1,7 @@
 """What goes wrong in a way the user can mend: one line, no traceback."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -25,6 +26,13 @@ def shown(value: object) -> str:
     except ValueError:  # an integer of thousands of digits
         return "a number too long to print"
     return text if len(text) <= 80 else f"{text[:70]}..."
+
+
+def check_name(value: object, field: str) -> str:
+    """A name that may stand in a table, a figure and the name of a folder."""
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,79}", value) and ".." not in value:
+        return value
+    raise InputError(f"{field} = {shown(value)}: must be 1 to 80 letters, digits, spaces or . _ + -, with no '..'")
 
 
 def unknown(what: str, name: object, options: Iterable[str]) -> InputError:

@@ -302,6 +302,29 @@ def test_a_parameter_cannot_hide_a_measured_column(tmp_path: Path, name: str) ->
         assert_equal(ib.load(tmp_path / "out"), study)
 
 
+# --- what a folder does not hold against its user --------------------------------------------------------------------
+
+
+def test_a_policy_that_only_failed_does_not_come_back(tmp_path: Path) -> None:
+    path, out = tmp_path / "own.py", tmp_path / "out"
+    path.write_text(MINE.replace("return known.M", "return 1"))
+    with pytest.raises(ib.InputError, match="policy mine: picked channels"):
+        ib.compare("S4", [f"{path}:mine"], out=out, **SIZE)
+    assert ib.compare("S4", ["mp-random"], out=out, **SIZE).labels == ["mp-random"]
+    assert_equal(ib.load(out), ib.compare("S4", ["mp-random"], **SIZE))
+
+
+def test_replications_that_never_ran_do_not_come_back(tmp_path: Path) -> None:
+    study = ib.compare("S4", ["mp-random"], out=tmp_path, **SIZE)
+    file = tmp_path / "experiment.toml"
+    asked = file.read_text().replace(f"replications = {SIZE['replications']}", "replications = 500")
+    assert asked != file.read_text()
+    file.write_text(asked)  # as a run leaves it that asked for too much and was stopped
+    assert not ib.load(tmp_path).complete
+    assert_equal(ib.compare("S4", ["mp-random"], out=tmp_path, **SIZE), study)
+    assert ib.load(tmp_path).complete
+
+
 # --- intervals -------------------------------------------------------------------------------------------------------
 
 

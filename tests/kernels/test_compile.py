@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -51,12 +52,24 @@ def test_the_folder_is_keyed_on_the_sources(tmp_path: Path, monkeypatch: pytest.
 
 def test_old_versions_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDLEBAND_CACHE_DIR", str(tmp_path))
-    for name, age in (("old", 10**8), ("recent", 10)):
-        (tmp_path / name).mkdir()
-        moment = (tmp_path / name).stat().st_mtime - age
-        os.utime(tmp_path / name, (moment, moment))
+    old, recent, foreign = "0123456789abcdef", "fedcba9876543210", "thesis"
+    folder = tmp_path / "compiled"
+    for path, age in ((folder / old, 10**8), (folder / recent, 10), (folder / foreign, 10**8), (tmp_path / old, 10**8)):
+        path.mkdir(parents=True)
+        os.utime(path, (time.time() - age, time.time() - age))
     kept = compile.cache_folder.__wrapped__()
-    assert {path.name for path in tmp_path.iterdir()} == {"recent", kept.name}
+    assert {path.name for path in folder.iterdir()} == {recent, foreign, kept.name}
+    assert (tmp_path / old).exists()
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("could not determine home directory")
+
+    for variable in ("IDLEBAND_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert compile.cache_folder.__wrapped__() is None
 
 
 def test_specialise_binds_names() -> None:

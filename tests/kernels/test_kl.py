@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 
 from idleband.kernels.kl import kl_upper, negative_entropy
 
-MEANS = (0.0, 1e-12, 1e-6, 0.01, 0.1, 0.37, 0.5, 0.63, 0.9, 0.99, 1 - 1e-6, 1 - 1e-12, 1.0)
+MEANS = (0.0, 1e-12, 1e-6, 0.01, 0.1, 0.37, 0.5, 0.63, 0.9, 0.99, 1 - 1e-6, 1 - 1e-12, 1 - 2**-53, 1.0)
 BUDGETS = (0.0, 1e-12, 1e-9, 1e-6, 1e-4, 0.01, 0.1, 0.7, 1.0, 3.0, 11.5, 30.0)
 
 

@@ -48,7 +48,7 @@ def test_klucb_index(world: dict[str, object] | None) -> None:
         assert abs(station.slot.indices[k] - root) < 1e-9
 
 
-@pytest.mark.parametrize("name", ["mp-ucb", "mp-klucb"])
+@pytest.mark.parametrize("name", ["mp-ucb", "mp-klucb", "mp-ts"])
 def test_unplayed_channels_come_first_in_channel_order(name: str) -> None:
     station = Station(name, K=5, M=2)
     assert station.play([1] * 5) == [0, 1]

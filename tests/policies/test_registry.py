@@ -1,5 +1,6 @@
 """Policies by name, and users' own: compiled, compiled though they allocate, interpreted, wrong."""
 
+import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -7,7 +8,9 @@ import numpy as np
 import pytest
 
 import idleband as ib
+from idleband.policies.base import RESERVED
 from idleband.policies.registry import POLICIES
+from idleband.simulation.simulate import COLUMNS
 from tests.conftest import ROOT
 
 NAMES = ["mp-random", "mp-ucb", "mp-klucb", "mp-ts", "rca-m", "mp-lucb", "mp-lucb-rca", "mp-lucb-printed"]
@@ -105,7 +108,8 @@ def test_three_names_are_three_settings() -> None:
         ("mp-lucb", {"beta": -1}, "beta = -1: must be a finite number of at least 0"),
         ("mp-lucb", {"beta": "much"}, "beta = 'much': must be a finite number of at least 0"),
         ("mp-lucb", {"beta": True}, "beta = True: must be"),
-        ("mp-lucb", {"ridge": 0}, "ridge = 0: must be a finite number above 0"),
+        ("mp-lucb", {"ridge": 0}, "ridge = 0: must be a finite number of at least 1e-09"),
+        ("mp-lucb", {"beta": 1e300}, "beta = 1e+300: must be a finite number of at least 0"),
         ("mp-lucb", {"width": "wide"}, "width = 'wide': must be one of optimistic, pessimistic"),
         ("mp-lucb", {"shared": 1}, "shared = 1: must be true or false"),
         ("mp-random", {"L": 1}, "unknown parameter of policy mp-random 'L'"),
@@ -147,6 +151,39 @@ def test_an_edited_file_is_another_policy(tmp_path: Path) -> None:
     assert not np.array_equal(before, after)
 
 
+def test_names_that_differ_only_in_punctuation_are_different_policies(tmp_path: Path) -> None:
+    plain = OWN.split("@ib.register")[1]
+    header = "import idleband as ib\n"
+    one_text = f'@ib.register(name="a_b"){plain}'
+    other_text = f'@ib.register(name="a-b"){plain}'.replace("class Plain", "class Other").replace("x[k, 0]", "x[k, 1]")
+    path = own_file(tmp_path, header + one_text + other_text)
+    one, other = (ib.simulate("S1", f"{path}:{name}", horizon=50, replications=1) for name in ("a_b", "a-b"))
+    assert not np.array_equal(one.plays, other.plays)
+
+
+def test_what_is_typed_in_again_is_another_policy() -> None:
+    """An interpreter's cell may depend on what was typed before, so nothing is reused for it."""
+    cell = OWN.split("@ib.register\nclass Allocating")[0].replace("slot.x[k, 0]", "slot.x[k, FIRST]")
+    plays = []
+    for first in (0, 1):
+        exec(compile(cell, "<cell>", "exec"), {"__name__": "cell", "FIRST": first})
+        plays.append(ib.simulate("S1", "Plain", horizon=50, replications=1).plays)
+    assert not np.array_equal(*plays)
+
+
+def test_a_policy_of_an_imported_module_is_known_by_that_modules_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    imported = own_file(tmp_path, OWN, "own_policies_module.py")
+    path = own_file(tmp_path, "from own_policies_module import Plain\n")
+    assert ib.policy(f"{path}:Plain").policy.source == hashlib.sha256(imported.read_bytes()).hexdigest()
+
+
+def test_reserved_names_cover_the_columns() -> None:
+    assert {"scenario", "policy", "label", "replication", "t", *COLUMNS} <= RESERVED
+
+
 def test_the_example() -> None:
     result = ib.simulate("S1", f"{ROOT}/examples/epsilon_greedy.py:epsilon-greedy", horizon=3000, epsilon=0.1)
     assert result.note == ""
@@ -162,6 +199,7 @@ def test_the_example() -> None:
         ("()", "picks[:] = 2", "known.M", "picked channels [3, 3, 3, 3, 3]"),
         ("()", "pass", "2", "picked channels [1, 1] in slot 1"),
         ("{}", "state['x']", "known.M", "policy Policy: KeyError: 'x' ("),
+        ("1 / 0", "pass", "known.M", "policy Policy: ZeroDivisionError: division by zero ("),
     ],
 )
 def test_a_policy_that_breaks_the_rules_is_named(
@@ -184,6 +222,7 @@ def test_registering_nonsense_is_refused() -> None:
     for members, name, message in (
         ({}, "a", "policy a: init is missing"),
         (functions, "mp-ucb", "policy mp-ucb: this name is taken"),
+        (functions, "_$x$", r"policy = '_\$x\$': must be 1 to 80 letters"),
         ({**functions, "Params": Parameters}, "b", "parameter size must be a float, an int or a bool"),
     ):
         with pytest.raises(ib.InputError, match=message):

@@ -57,7 +57,9 @@ def test_the_facts_of_a_three_state_scenario() -> None:
     h = np.array(THREE["rewards"])
     assert np.array(data["stationary"]) == pytest.approx(np.array(laws))
     assert data["good_share"] == pytest.approx([laws[0][2], laws[1][1] + laws[1][2]])
-    assert data["mean_without_perturbation"] == pytest.approx([law @ h for law in laws])
+    assert data["mean_without_perturbation"] == pytest.approx(0.1 + 0.9 * np.array(data["good_share"]))
+    additive = card(ib.scenario(THREE, reward="additive"))
+    assert additive["mean_without_perturbation"] == pytest.approx([law @ h for law in laws])
     for law, matrix, found in zip(laws, THREE["transition"], data["autocorrelation"], strict=True):
         pairs = law[:, None] * np.array(matrix)  # P(state now, state next)
         mean, square = law @ h, law @ h**2

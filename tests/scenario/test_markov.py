@@ -71,6 +71,12 @@ def test_a_chance_too_small_for_a_stationary_law_is_refused() -> None:
     np.testing.assert_allclose(stationary(gilbert_elliot(1.0, 1e-100)), [0, 1], atol=1e-99)
 
 
+def test_many_rare_moves_do_not_overflow() -> None:
+    P = np.diag([0.5] * 5, 1) + np.diag([1e-100] * 5, -1)
+    P += np.diag(1 - P.sum(axis=1))
+    np.testing.assert_allclose(stationary(P), [0, 0, 0, 0, 0, 1], atol=1e-99)
+
+
 # --- irreducible -----------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import idleband as ib
-from idleband.scenario.perturbation import LINEAR, NONE, SAMPLES, below, clearest, perturb
+from idleband.scenario.perturbation import LINEAR, NONE, SAMPLES, below, least_clear, perturb
 
 Floats = npt.NDArray[np.float64]
 
@@ -137,8 +137,8 @@ def test_below_of_the_mirror_image(theta: Floats, level: float) -> None:
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 4, 8])
-def test_clearest_is_the_smallest_over_directions(dimension: int) -> None:
-    least = clearest(dimension)
+def test_least_clear_is_the_smallest_over_directions(dimension: int) -> None:
+    least = least_clear(dimension)
     directions = np.abs(np.random.default_rng(0).normal(size=(200, dimension)))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     assert all(below(direction, 1.0)[0] >= least - 1e-12 for direction in directions)
@@ -228,7 +228,7 @@ def test_theta_does_not_depend_on_users_sensing_or_feedback() -> None:
 
 
 def test_a_clear_close_to_what_is_possible_is_refused_in_one_line() -> None:
-    clear = clearest(8) + 1e-4  # all but never met by a random direction
+    clear = least_clear(8) + 1e-4  # all but never met by a random direction
     with pytest.raises(ib.InputError) as caught:
         world(clear=clear).theta(0, 0)
     message = str(caught.value)

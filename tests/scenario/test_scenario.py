@@ -86,7 +86,9 @@ def test_good_states_are_those_of_the_largest_reward_unless_marked() -> None:
 def test_channels_may_have_different_numbers_of_states() -> None:
     transition = [[[1.0]], [[0.5, 0.5], [0.5, 0.5]], THREE_STATES["transition"][0]]
     world = ib.scenario(transition=transition, rewards=[[0.7], [0.2, 0.4], [0.1, 0.5, 1.0]], users=3)
-    np.testing.assert_allclose(world.table_means, [0.7, 0.3, 0.525])
+    np.testing.assert_allclose(world.mean_h, [0.7, 0.3, 0.525])
+    np.testing.assert_allclose(world.table_means, 0.1 + 0.9 * np.array([1, 0.5, 0.25]))  # what the threshold pays
+    np.testing.assert_allclose(ib.scenario(world, reward="additive").table_means, world.mean_h)
     assert ib.scenario(world.to_dict()) == world
 
 

@@ -40,7 +40,8 @@ def test_record_of_slots() -> None:
     slots = result.slots
     assert slots is not None
     assert len(slots) == 2 * 40 * 10
-    earned = slots.query("channel == 0").groupby("replication").slot_reward.sum()
+    earned = slots.groupby("replication").reward.sum()
+    assert slots.reward.isna().equals(~slots.picked)
     np.testing.assert_allclose(earned, result.reward[:, -1])
     plays = slots.groupby(["replication", "channel"]).picked.sum().to_numpy().reshape(2, 10)
     assert np.array_equal(plays, result.plays)

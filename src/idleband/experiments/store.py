@@ -33,7 +33,7 @@ from idleband.simulation.simulate import COLUMNS, MOST_SEED, Outcome, Result, Un
 
 try:
     import fcntl
-except ImportError:  # no such locks on Windows: there, two processes in one folder are not kept apart
+except ImportError:  # a system without such locks: two processes in one folder are not kept apart there
     fcntl = None  # type: ignore[assignment]
 
 SCHEMA = 1
@@ -179,9 +179,16 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
             )
     if held.scenario != experiment.scenario:
         raise InputError(f"{folder}: holds another experiment (another scenario: {_unlike(held, experiment)})")
+    # Of what the folder holds, what has been run counts: a policy that only ever failed, or replications that were
+    # asked for by mistake and stopped, do not come back with every later command.
+    store = Store(folder)
+    run = {
+        case.label: [i for i in range(held.replications) if store.has(unit_key(held, Unit(case, i)))]
+        for case in held.cases
+    }
     labels = {case.label for case in experiment.cases}
-    kept: list[Case] = [case for case in held.cases if case.label not in labels]
-    replications = max(held.replications, experiment.replications)
+    kept: list[Case] = [case for case in held.cases if case.label not in labels and run[case.label]]
+    replications = max([experiment.replications, *(i + 1 for finished in run.values() for i in finished)])
     return Experiment(
         experiment.scenario, (*kept, *experiment.cases), experiment.horizon, replications, experiment.seed
     )
@@ -227,8 +234,9 @@ def _plays_columns(result: Result) -> dict[str, Any]:
     }
 
 
-def read_results(folder: Path) -> tuple[Scenario, int, list[Result]]:
-    """Scenario, seed and results of a finished study, from its files alone; needs none of its policies."""
+def read_results(folder: Path) -> tuple[Scenario, int, list[Result], bool]:
+    """Scenario, seed and results of a study, from its files alone, without its policies; and whether that is all that
+    its experiment asks for."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     if not (folder / "experiment.toml").exists():
@@ -260,7 +268,8 @@ def read_results(folder: Path) -> tuple[Scenario, int, list[Result]]:
                 plays.column("plays").to_numpy()[play_labels == label].reshape(-1, scenario.K),
             )
         )
-    return scenario, seed, results
+    asked = len(data.get("policy", [])), size.get("replications")
+    return scenario, seed, results, asked == (len(results), len(results[0].plays))
 
 
 def _checked(folder: Path, name: str) -> Any:

@@ -24,12 +24,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Study:
+    """Several policies on the same sample paths; `compare` and `load` make one.
+
+    >>> study = compare("S1", ["mp-random", "mp-ucb"], horizon=100, replications=2)
+    >>> study.labels, study["mp-ucb"].reward.shape
+    (['mp-random', 'mp-ucb'], (2, 30))
+    """
+
     scenario: Scenario
     seed: int
     results: tuple[Result, ...]
+    complete: bool = True  # false for a stored study whose experiment asks for more than has been run
 
     @property
     def labels(self) -> list[str]:
+        """The labels of the cases, in the order in which they were given."""
         return [result.label for result in self.results]
 
     def __getitem__(self, label: str) -> Result:
@@ -160,6 +169,13 @@ def compare(
 
 
 def load(folder: str | Path) -> Study:
-    """A stored study again, from its files alone."""
-    scenario, seed, results = read_results(Path(folder))
-    return Study(scenario, seed, tuple(results))
+    """A stored study again, from its files alone.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = compare("S1", ["mp-ucb"], horizon=100, replications=2, out=folder)
+    ...     load(folder).labels
+    ['mp-ucb']
+    """
+    scenario, seed, results, complete = read_results(Path(folder))
+    return Study(scenario, seed, tuple(results), complete)

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import shutil
 import signal
 import tempfile
@@ -142,21 +143,29 @@ def cache_folder() -> Path | None:
     """
     versions = (platform.python_version(), np.__version__, numba.__version__, llvmlite.__version__)
     key = hashlib.sha256("\0".join((source_hash(), *versions)).encode()).hexdigest()[:16]
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "idleband"
-    root = Path(os.environ.get("IDLEBAND_CACHE_DIR") or default)
     try:
+        root = _cache_root() / "compiled"
         (root / key).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root / key):
             pass
         os.utime(root / key)
         _forget_old(root, keep=root / key)
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: a user without a home
         return None
     return root / key
 
 
+def _cache_root() -> Path:
+    if own := os.environ.get("IDLEBAND_CACHE_DIR"):
+        return Path(own)
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return Path(shared) / "idleband"
+    return Path.home() / ".cache" / "idleband"
+
+
 def _forget_old(root: Path, keep: Path, days: int = 30) -> None:
-    """Drop compiled code of versions that were not used for a month."""
+    """Drop compiled code of versions that were not used for a month; nothing that is not named like them."""
     for folder in root.iterdir():
-        if folder != keep and folder.is_dir() and folder.stat().st_mtime < time.time() - days * 86400:
+        old = folder.is_dir() and folder.stat().st_mtime < time.time() - days * 86400
+        if old and folder != keep and re.fullmatch(r"[0-9a-f]{16}", folder.name):
             shutil.rmtree(folder, ignore_errors=True)

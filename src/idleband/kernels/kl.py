@@ -28,6 +28,8 @@ def kl_upper(mean: float, budget: float, start: float, entropy: float) -> float:
     q = start
     if q <= low or q >= high:
         q = high if high < 1.0 else 0.5 * (low + 1.0)
+    if q >= 1.0:  # the mean is the last number below 1
+        return 1.0
     for _ in range(100):
         excess = entropy - mean * math.log(q) - (1.0 - mean) * math.log(1.0 - q) - budget
         if excess > 0.0:

@@ -68,7 +68,12 @@ def mth_largest(a: Floats, n: int, m: int) -> float:
 @jit
 def top_m(index: Floats, allowed: Flags, m: int, scratch: Floats, picks: Ints) -> int:
     """Write the m allowed channels with the largest index into picks, in channel order; how many (fewer if fewer are
-    allowed). picks must hold K numbers."""
+    allowed). picks must hold K numbers, scratch 2 K.
+
+    >>> picks = np.zeros(4, np.int64)
+    >>> top_m(np.array([0.1, 0.9, 0.9, 0.9]), np.ones(4, np.bool_), 2, np.zeros(8), picks), picks[:2].tolist()
+    (2, [1, 2])
+    """
     n = gather(index, allowed, scratch)
     m = min(m, n)
     if m <= 0:

@@ -20,13 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from idleband.errors import InputError, unknown
+from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-__all__ = ["AtLeast", "Flags", "Floats", "Ints", "Known", "OneOf", "Policy", "Rng", "Slot"]
+__all__ = ["AtLeast", "Flags", "Floats", "Ints", "Known", "OneOf", "Policy", "Rng", "Slot", "to_unit"]
 
 
 class Known(NamedTuple):
@@ -56,14 +57,21 @@ class Slot(NamedTuple):
     scratch: Floats  # (2K,) free to use, as top_m needs it
 
 
+@jit
+def to_unit(known: Known, r: float) -> float:
+    """A reward on [0, 1], by its place in the scenario's range; clipped."""
+    width = known.high - known.low
+    return min(1.0, max(0.0, (r - known.low) / width)) if width > 0.0 else 0.0
+
+
 class AtLeast(NamedTuple):
     """The bound of a numeric parameter, for its annotation."""
 
     low: float
-    above: bool = False  # whether low itself is excluded
+    high: float = 1e100  # sums and differences of larger numbers overflow
 
     def __str__(self) -> str:
-        return f"a finite number {'above' if self.above else 'of at least'} {self.low:g}"
+        return f"a finite number of at least {self.low:g}" + (f", at most {self.high:g}" if self.high < 1e100 else "")
 
 
 class OneOf:
@@ -128,9 +136,10 @@ class Parameter:
                 return bool(value)
             if isinstance(value, str) and value.lower() in ("true", "false"):
                 return value.lower() == "true"
-        elif (number := _number(value, self.kind)) is not None:
-            low = self.bound
-            if low is None or number > low.low or (number == low.low and not low.above):
+        else:
+            number = _number(value, self.kind)
+            low, high = (self.bound.low, self.bound.high) if self.bound is not None else (-math.inf, math.inf)
+            if number is not None and low <= number <= high:
                 return number
         raise InputError(f"{self.name} = {value!r}: must be {self.allowed}")
 

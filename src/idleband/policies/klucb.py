@@ -12,7 +12,7 @@ import numpy as np
 from idleband.kernels.compile import jit
 from idleband.kernels.kl import kl_upper, negative_entropy
 from idleband.kernels.selection import top_m
-from idleband.policies.base import Floats, Ints, Known, Rng, Slot
+from idleband.policies.base import Floats, Ints, Known, Rng, Slot, to_unit
 
 
 class Params(NamedTuple):
@@ -47,6 +47,6 @@ def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, pic
 def update(
     known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
 ) -> None:
-    state.total[k] += min(1.0, max(0.0, (r - known.low) / (known.high - known.low)))
+    state.total[k] += to_unit(known, r)
     state.plays[k] += 1.0
     state.entropy[k] = negative_entropy(state.total[k] / state.plays[k])

@@ -46,7 +46,7 @@ BY_INDICATOR, BY_REWARD, NEVER = range(3)
 
 class Params(NamedTuple):
     beta: Annotated[float, AtLeast(0.0), "width of the confidence interval of the perturbation"] = 1.0
-    ridge: Annotated[float, AtLeast(0.0, above=True), "lambda in A = lambda I + sum x x'"] = 1.0
+    ridge: Annotated[float, AtLeast(1e-9), "lambda in A = lambda I + sum x x'"] = 1.0
     # Departure: line 22 of Algorithm 1 feeds the model its own prediction, so theta stays zero (`prediction`).
     target: Annotated[int, OneOf(*TARGETS), "what is regressed on the context"] = PERTURBATION
     # Departure: eq. 4 has no state term although the argument before it needs one (`none` is as printed).

@@ -5,12 +5,13 @@ import inspect
 import re
 import sys
 import types
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from idleband.errors import InputError, unknown
+from idleband.errors import InputError, check_name, unknown
 from idleband.policies import klucb, lucb, random, regenerative, thompson, ucb
 from idleband.policies.base import Policy
 
@@ -138,7 +139,7 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
     """
 
     def add(cls: type[C]) -> type[C]:
-        public = name or cls.__name__
+        public = check_name(name or cls.__name__, "policy")
         members = vars(cls)
         functions: dict[str, Callable[..., Any]] = {}
         for part in ("init", "select", "update"):
@@ -148,7 +149,7 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
             functions[part] = function
         if public in POLICIES and POLICIES[public].source is None:
             raise InputError(f"policy {public}: this name is taken by a policy of the package")
-        source, cacheable = _source_of(cls, functions)
+        source, cacheable = _source_of(cls)
         description = (inspect.getdoc(cls) or "a policy of your own").splitlines()[0]
         own = Policy(
             public, description, cls.__module__, members.get("Params", _NoParams),
@@ -162,18 +163,19 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
     return add if cls is None else add(cls)
 
 
-def _source_of(cls: type, functions: Mapping[str, Callable[..., Any]]) -> tuple[str, bool]:
-    """A hash of the file that defines a user's policy (of its code, if there is no file), and whether to cache."""
-    if _loading:
-        return _loading[-1], True
+def _source_of(cls: type) -> tuple[str, bool]:
+    """What identifies the source of a user's policy, and whether compiled code of it may be kept.
+
+    A hash of its file. What was typed into an interpreter has none, and may depend on anything that was typed before:
+    it is another policy each time.
+    """
+    if cls.__module__ in _loading:
+        return _loading[cls.__module__], True
     try:
         text = Path(inspect.getfile(cls)).read_bytes()
-        cacheable = cls.__module__ != "__main__"
     except (TypeError, OSError):
-        code = [getattr(f, "__code__", None) for f in functions.values()]
-        text = b"\0".join(c.co_code + repr(c.co_consts).encode() + repr(c.co_names).encode() for c in code if c)
-        cacheable = False
-    return hashlib.sha256(text).hexdigest(), cacheable
+        return uuid.uuid4().hex, False
+    return hashlib.sha256(text).hexdigest(), cls.__module__ != "__main__"
 
 
 class _Loaded(NamedTuple):
@@ -183,7 +185,7 @@ class _Loaded(NamedTuple):
 
 
 _files: dict[Path, _Loaded] = {}
-_loading: list[str] = []  # hashes of the files that are being loaded, the innermost last
+_loading: dict[str, str] = {}  # modules that are being loaded, and the hashes of their files
 
 
 def _from_file(path: Path, name: str) -> Policy:
@@ -224,7 +226,7 @@ def _load(shown: Path) -> Any:
     module = types.ModuleType(re.sub(r"\W", "_", f"idleband_user_{path.stem}_{identity}"))
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
-    _loading.append(source)
+    _loading[module.__name__] = source
     try:
         exec(compile(text, str(path), "exec"), vars(module))
     except InputError:
@@ -232,6 +234,6 @@ def _load(shown: Path) -> Any:
     except Exception as error:
         raise InputError(f"{shown}: cannot be imported: {type(error).__name__}: {error}") from error
     finally:
-        _loading.pop()
+        del _loading[module.__name__]
     _files[path] = _Loaded(source, text, module)
     return module

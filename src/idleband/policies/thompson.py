@@ -2,7 +2,8 @@
 
 Komiyama, Honda and Nakagawa, "Optimal regret analysis of Thompson sampling in stochastic multi-armed bandit problem
 with multiple plays", ICML 2015. Rewards are rescaled from the scenario's range to [0, 1]; fractional ones count as
-fractions of a success. An unplayed channel draws from its prior and is not forced to the front.
+fractions of a success. Departure: unplayed channels come first, as under every other policy here, and do not draw from
+their prior.
 """
 
 from typing import NamedTuple
@@ -12,7 +13,7 @@ import numpy as np
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import beta
 from idleband.kernels.selection import top_m
-from idleband.policies.base import Floats, Ints, Known, Rng, Slot
+from idleband.policies.base import Floats, Ints, Known, Rng, Slot, to_unit
 
 
 class Params(NamedTuple):
@@ -31,7 +32,8 @@ def init(params: Params, known: Known) -> State:
 @jit
 def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
     for k in range(known.K):
-        slot.indices[k] = beta(rng, state.successes[k], state.failures[k])
+        unplayed = state.successes[k] + state.failures[k] == 2.0
+        slot.indices[k] = np.inf if unplayed else beta(rng, state.successes[k], state.failures[k])
     return top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
 
 
@@ -39,6 +41,6 @@ def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, pic
 def update(
     known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
 ) -> None:
-    share = min(1.0, max(0.0, (r - known.low) / (known.high - known.low)))
+    share = to_unit(known, r)
     state.successes[k] += share
     state.failures[k] += 1.0 - share

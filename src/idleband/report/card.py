@@ -40,6 +40,8 @@ def card_text(data: dict[str, Any]) -> str:
         f"perturbation {law['kind']}{', ' + strength if strength else ''}"
         + (" (theta below: replication 1 of this seed)" if data["theta_drawn"] else ""),
     ]
+    if "availability" in data:
+        lines.append("channels come and go; the best sets below take all of them as available")
     theta = data["theta"]
     if law["kind"] != "none" and not isinstance(theta[0], list) and len(theta) <= 16:
         lines.append("theta = [" + ", ".join(f"{x:.3f}" for x in theta) + "]")

@@ -31,7 +31,7 @@ def irreducible(P: Floats) -> bool:
     False
     """
     reach = (np.eye(len(P)) + P) > 0
-    for _ in range(len(P)):
+    for _ in range(len(P).bit_length()):  # ways of 1, 2, 4, ... steps
         reach = (reach.astype(np.int64) @ reach.astype(np.int64)) > 0
     return bool(reach.all())
 
@@ -51,7 +51,8 @@ def stationary(P: Floats) -> Floats:
     law = np.ones(S)
     for s in range(1, S):
         law[s] = law[:s] @ A[:s, s]
-    return np.asarray(law / law.sum(), float)
+        law[: s + 1] /= law[: s + 1].sum()  # at every state, or a chain of many rare moves would overflow
+    return law
 
 
 def autocorrelation(P: Floats, h: Floats, lag: int = 1) -> float:

@@ -83,7 +83,7 @@ def _sample(weights: bytes) -> Floats:
 
 
 @cache
-def clearest(dimension: int) -> float:
+def least_clear(dimension: int) -> float:
     """The smallest P(n < 1) that a theta >= 0 of norm at most 1 can have: all entries equal."""
     return below(np.full(dimension, 1.0 / math.sqrt(dimension)), 1.0)[0]
 
@@ -103,7 +103,7 @@ def draw_theta(rng: Rng, dimension: int, *, clear: float | None, norm: float | N
             return direction * _scale_to(direction, clear)
     raise InputError(
         f"scenario.perturbation.clear = {clear}: no theta of norm at most 1 reached it in {_DRAWS} draws;"
-        f" in {dimension} dimensions choose a value well above {clearest(dimension):.3g}"
+        f" in {dimension} dimensions choose a value well above {least_clear(dimension):.3g}"
     )
 
 

@@ -1,7 +1,6 @@
 """Scenario: the world, validated once; from a name, a dict, keywords or a TOML file."""
 
 import math
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from idleband.errors import InputError, shown, unknown
+from idleband.errors import InputError, check_name, shown, unknown
 from idleband.kernels.rng import LAW, stream
 from idleband.scenario import fields
 from idleband.scenario.markov import autocorrelation, gilbert_elliot, irreducible, stationary
-from idleband.scenario.perturbation import LAWS, below, clearest, draw_theta
+from idleband.scenario.perturbation import LAWS, below, draw_theta, least_clear
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.reward import HIGH, LOW, REWARDS
 
@@ -90,9 +89,14 @@ class Scenario:
         return np.array([float(law[g].sum()) for law, g in zip(self.laws, self.good, strict=True)])
 
     @cached_property
+    def mean_h(self) -> Floats:
+        """(K,) stationary means of the state reward h."""
+        return np.array([float(law @ h) for law, h in zip(self.laws, self.rewards, strict=True)])
+
+    @cached_property
     def table_means(self) -> Floats:
         """(K,) mean rewards without perturbation: table II of the paper."""
-        return np.array([float(law @ h) for law, h in zip(self.laws, self.rewards, strict=True)])
+        return self.mean_h if self.reward == "additive" else LOW + (HIGH - LOW) * self.good_shares
 
     @cached_property
     def autocorrelations(self) -> Floats:
@@ -128,7 +132,7 @@ class Scenario:
     def mean_rewards(self, theta: Floats) -> tuple[Floats, float]:
         """(K,) mean rewards mu, perturbation included, and the largest standard error among them (0: exact)."""
         if self.reward == "additive":
-            return self.table_means - theta.sum(axis=1) / 2, 0.0
+            return self.mean_h - theta.sum(axis=1) / 2, 0.0
         clear, error = self.chances(theta, 1.0)
         negative, error0 = self.chances(theta, 0.0)
         chance = self.good_shares * clear + (1 - self.good_shares) * negative
@@ -263,7 +267,7 @@ def from_table(table: Mapping[str, Any]) -> Scenario:
     if "users" not in table:
         raise InputError(f"scenario.users is missing: how many channels to hand out in a slot, from 1 to {K}")
     return Scenario(
-        name=_name(table.get("name", "scenario")),
+        name=check_name(table.get("name", "scenario"), "scenario.name"),
         transition=transition,
         rewards=rewards,
         good=good,
@@ -296,14 +300,6 @@ def _preset(base: Any) -> dict[str, Any]:
         raise unknown("scenario", base, PRESETS)
     preset = PRESETS[base]
     return {"name": base, "p01": preset.p01, "p10": preset.p10, "users": 5}
-
-
-def _name(value: Any) -> str:
-    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,79}", value) and ".." not in value:
-        return value
-    raise InputError(
-        f"scenario.name = {shown(value)}: must be 1 to 80 letters, digits, spaces or . _ + -, with no '..'"
-    )
 
 
 def _channels(table: Mapping[str, Any]) -> tuple[tuple[Floats, ...], tuple[Floats, ...], tuple[Flags, ...]]:
@@ -375,7 +371,8 @@ def _matrices(value: Any) -> tuple[Floats, ...]:
             raise InputError(f"{field}, state {worst}: probabilities add up to {P[worst].sum():.12g}, must be 1")
         if not irreducible(P):
             raise InputError(f"{field}: some state can never be reached from another; must be irreducible")
-        result.append(P)
+        # Two states as Gilbert-Elliot channels: they are kept as p01 and p10, and must come back to the last bit.
+        result.append(gilbert_elliot(P[0, 1], P[1, 0]) if len(P) == 2 else P)
     return tuple(result)
 
 
@@ -425,10 +422,10 @@ def _perturbation(value: Any, K: int, d: int) -> Perturbation:
         norm = fields.number(table["theta_norm"], f"{where}.theta_norm", 0, 1)
         return Perturbation("linear", clear=None, theta_norm=norm, per_channel=per_channel)
     clear = fields.number(table.get("clear", 0.7), f"{where}.clear", 0, 1, above=True)
-    if clear < clearest(d):
+    if clear < least_clear(d):
         raise InputError(
-            f"{where}.clear = {clear:g}: must be at least {clearest(d):.4g}, the smallest P(n < 1) that a theta of norm"
-            f" at most 1 can have in {d} {'dimension' if d == 1 else 'dimensions'}"
+            f"{where}.clear = {clear:g}: must be at least {least_clear(d):.4g}, the smallest P(n < 1) that a theta of"
+            f" norm at most 1 can have in {d} {'dimension' if d == 1 else 'dimensions'}"
         )
     return Perturbation("linear", clear=clear, per_channel=per_channel)
 

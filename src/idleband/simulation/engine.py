@@ -1,10 +1,13 @@
 """One policy on one sample path: the memory of a run, the compiled loop of a policy, and running it in segments."""
 
+import contextlib
+import hashlib
 import re
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -42,6 +45,13 @@ def checkpoints(horizon: int) -> Ints:
     return np.append(marks[marks < horizon], horizon).astype(np.int64)
 
 
+@lru_cache(maxsize=64)
+def law_of(scenario: Scenario, seed: int, replication: int) -> tuple[Floats, Floats]:
+    """theta and the mean rewards of a replication: the same for all policies on it, and some work to draw."""
+    theta = scenario.theta(seed, replication)
+    return theta, scenario.mean_rewards(theta)[0]
+
+
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
@@ -66,7 +76,7 @@ def known_of(scenario: Scenario) -> Known:
 
 def _padded(rows: tuple[npt.NDArray[Any], ...], fill: Any) -> npt.NDArray[Any]:
     """Arrays of unlike length as rows of one; at least two states wide."""
-    width = max(2, *map(len, rows)) if len(rows) > 1 else max(2, len(rows[0]))
+    width = max(2, max(map(len, rows)))
     table = np.full((len(rows), width), fill)
     for k, row in enumerate(rows):
         table[k, : len(row)] = row
@@ -76,7 +86,7 @@ def _padded(rows: tuple[npt.NDArray[Any], ...], fill: Any) -> npt.NDArray[Any]:
 def new_world(scenario: Scenario, seed: int, replication: int, theta: Floats) -> World:
     """The start of one sample path. The same for every policy, M and sensing mode."""
     K, d = scenario.K, scenario.dimension
-    S = max(2, *(len(P) for P in scenario.transition)) if K > 1 else max(2, len(scenario.transition[0]))
+    S = max(2, max(map(len, scenario.transition)))
     contexts = np.zeros(K * d)
     return World(
         state_rng=stream(seed, replication, STATES),
@@ -85,7 +95,7 @@ def new_world(scenario: Scenario, seed: int, replication: int, theta: Floats) ->
         limits=np.array([cumulative(P, S) for P in scenario.transition]),
         h=_padded(scenario.rewards, 0.0),
         good=_padded(scenario.good, False),
-        mean_h=scenario.table_means,
+        mean_h=scenario.mean_h,
         good_share=scenario.good_shares,
         available=scenario.available,
         reward=REWARDS.index(scenario.reward),
@@ -159,8 +169,8 @@ def engine(policy: Policy, memory: Callable[[], tuple[Any, ...]]) -> Engine:
     """The loop for a policy, compiled if it can be. It is tried, with no slot, on memory of its own."""
     # The name under which the machine code is kept: the module that holds the functions (names like mp-lucb and
     # mp-lucb-rca share them), and for a user's policy, of which a module may hold several, all that identifies it.
-    own = () if policy.source is None else (policy.name, policy.source[:16])
-    name = re.sub(r"\W", "_", "_".join(("run", policy.select.__module__, *own)))
+    own = "" if policy.source is None else hashlib.sha256(f"{policy.name}\0{policy.source}".encode()).hexdigest()[:16]
+    name = re.sub(r"\W", "_", f"run_{policy.select.__module__}_{own}")
     with _compiling:
         if name not in _engines:
             _engines[name] = _build(policy, name, memory())
@@ -198,6 +208,19 @@ def _why(error: Exception) -> str:
 _walk = compile.specialise(loop.walk, "walk", {})
 
 
+@contextlib.contextmanager
+def _named(policy: Policy) -> Iterator[None]:
+    """Whatever a user's own code raises is told in one line, with its place."""
+    try:
+        yield
+    except Exception as error:
+        if policy.source is None:
+            raise
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{at.filename}, line {at.lineno}"
+        raise InputError(f"policy {policy.name}: {type(error).__name__}: {error} ({place})") from error
+
+
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
@@ -219,14 +242,15 @@ class CaseRun:
     @classmethod
     def start(cls, scenario: Scenario, case: Case, horizon: int, seed: int, replication: int) -> "CaseRun":
         known = known_of(scenario)
-        theta = scenario.theta(seed, replication)
-        means, _ = scenario.mean_rewards(theta)
+        theta, means = law_of(scenario, seed, replication)
         params = case.policy.compiled_params(case.values)
 
         def memory() -> tuple[Any, ...]:
             world = new_world(scenario, seed, replication, theta)
             tally = new_tally(scenario, world, means, horizon)
-            return known, world, params, case.policy.init(params, known), stream(seed, replication, POLICY), tally
+            with _named(case.policy):
+                state = case.policy.init(params, known)
+            return known, world, params, state, stream(seed, replication, POLICY), tally
 
         ready = engine(case.policy, memory)
         _, world, _, state, rng, tally = memory()
@@ -235,15 +259,8 @@ class CaseRun:
     def to(self, slot: int) -> None:
         """Run up to and including a slot."""
         arguments = (self.known, self.world, self.params, self.state, self.rng, self.tally, self.at, slot)
-        try:
+        with _named(self.case.policy):
             broken = self.engine.run(*arguments)
-        except Exception as error:
-            if self.case.policy.source is None:
-                raise
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            raise InputError(
-                f"policy {self.case.policy.name}: {type(error).__name__}: {error} ({at.filename}, line {at.lineno})"
-            ) from error
         if broken:
             picks = [int(k) + 1 for k in self.tally.picks[: self.tally.picked[0]]]
             raise InputError(
@@ -264,8 +281,7 @@ class ReferenceRun:
 
     @classmethod
     def start(cls, scenario: Scenario, horizon: int, seed: int, replication: int) -> "ReferenceRun":
-        theta = scenario.theta(seed, replication)
-        means, _ = scenario.mean_rewards(theta)
+        theta, means = law_of(scenario, seed, replication)
         world = new_world(scenario, seed, replication, theta)
         return cls(known_of(scenario), world, new_references(scenario, world, means, horizon))
 

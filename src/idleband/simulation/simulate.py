@@ -19,6 +19,7 @@ from idleband.kernels import compile
 from idleband.policies.base import Policy
 from idleband.policies.registry import Case, policy
 from idleband.scenario import fields
+from idleband.scenario.reward import reward
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.scenario import scenario as make_scenario
 from idleband.simulation.engine import CaseRun, ReferenceRun, Tick, checkpoints, in_segments
@@ -132,7 +133,12 @@ def cores() -> int:
 
 @dataclass(frozen=True)
 class Result:
-    """One policy on one scenario: cumulative values at checkpoints, one row per replication."""
+    """One policy on one scenario: cumulative values at checkpoints, one row per replication; `simulate` makes one.
+
+    >>> result = simulate("S1", "mp-ucb", horizon=100, replications=2)
+    >>> result.label, result.horizon, result.plays.shape
+    ('mp-ucb', 100, (2, 10))
+    """
 
     scenario: Scenario
     policy: str
@@ -200,7 +206,7 @@ def assemble(scenario: Scenario, case: Case, seed: int, horizon: int, outcomes: 
         checkpoints(horizon),
         curves,
         np.array([outcome.plays for outcome in cases]),
-        state=tuple(outcome.state for outcome in cases),
+        state=None if any(outcome.state is None for outcome in cases) else tuple(outcome.state for outcome in cases),
         note=cases[0].note,
     )
 
@@ -256,31 +262,37 @@ def record_slots(scenario: Scenario, case: Case, horizon: int, replications: int
     """Every slot of a short run: one row per replication, slot and channel (numbered from 0)."""
     import pandas
 
-    K = scenario.K
-    parts = []
-    for replication in range(replications):
-        run = CaseRun.start(scenario, case, horizon, seed, replication)
-        rows = scenario.available
-        for t in range(1, horizon + 1):
-            earned = run.tally.now[0]
-            run.to(t)
+    K, d = scenario.K, scenario.dimension
+    shape = (replications, horizon, K)
+    columns: dict[str, npt.NDArray[Any]] = {
+        "available": np.zeros(shape, np.bool_),
+        "picked": np.zeros(shape, np.bool_),
+        "state": np.zeros(shape, np.int64),
+        "good": np.zeros(shape, np.bool_),
+        "perturbation": np.zeros(shape),
+        "expected_reward": np.zeros(shape),
+        "reward": np.full(shape, np.nan),  # of picked channels
+    }
+    contexts = np.zeros((*shape, d))
+    rows = scenario.available
+    for i in range(replications):
+        run = CaseRun.start(scenario, case, horizon, seed, i)
+        world = run.world
+        for t in range(horizon):
+            run.to(t + 1)
             picks = run.tally.picks[: run.tally.picked[0]]
-            world = run.world
             good = world.good[np.arange(K), world.s]
-            picked = np.zeros(K, np.bool_)
-            picked[picks] = True
-            part = {
-                "replication": replication,
-                "t": t,
-                "channel": np.arange(K),
-                "available": rows[(t - 1) % len(rows)],
-                "picked": picked,
-                "state": world.s.copy(),
-                "good": good,
-                "perturbation": world.n.copy(),
-                "expected_reward": world.expected.copy(),
-                "slot_reward": run.tally.now[0] - earned,
-            }
-            part |= {f"x{i}": world.x[:, i].copy() for i in range(scenario.dimension)}
-            parts.append(pandas.DataFrame(part))
-    return pandas.concat(parts, ignore_index=True)
+            columns["available"][i, t] = rows[t % len(rows)]
+            columns["picked"][i, t, picks] = True
+            columns["state"][i, t] = world.s
+            columns["good"][i, t] = good
+            columns["perturbation"][i, t] = world.n
+            columns["expected_reward"][i, t] = world.expected
+            for k in picks:
+                columns["reward"][i, t, k] = reward(world.reward, world.h[k, world.s[k]], good[k], world.n[k])
+            contexts[i, t] = world.x
+    places = np.indices(shape).reshape(3, -1)
+    table = {"replication": places[0], "t": places[1] + 1, "channel": places[2]}
+    table |= {name: column.ravel() for name, column in columns.items()}
+    table |= {f"x{j}": contexts[..., j].ravel() for j in range(d)}
+    return pandas.DataFrame(table)
