@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -22,6 +22,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if "IDLEBAND_CACHE_DIR" not in os.environ:  # the first process; workers and subprocesses inherit it
         os.environ["IDLEBAND_CACHE_DIR"] = tempfile.mkdtemp(prefix="idleband-test-cache-")
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop("IDLEBAND_CACHE_DIR"), ignore_errors=True))
+
+
+@pytest.fixture(autouse=True)
+def own_registry() -> Iterator[None]:
+    """Policies that a test registers are forgotten after it."""
+    from idleband import POLICIES  # not earlier: the folder for compiled code must be set before
+
+    before = dict(POLICIES)
+    yield
+    POLICIES.clear()
+    POLICIES.update(before)
 
 
 @pytest.fixture

@@ -22,37 +22,18 @@ import pytest
 import idleband as ib
 from idleband.cli import main
 from idleband.simulation.simulate import Unit, run_units
+from tests.own_policy import MINE
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Refuse = Callable[..., str]
 
-# Picks the first M channels. It does not compile, because of object(), so that no test waits for the compiler.
-MINE = """
-import idleband
-
-@idleband.register(name="mine")
-class Mine:
-    "The first channels, always."
-    def init(params, known):
-        return ()
-    def select(known, params, state, rng, slot, picks):
-        for m in range(known.M):
-            picks[m] = m if object() else 0
-        return known.M
-    def update(known, params, state, rng, slot, k, s, r, n):
-        pass
-"""
 SMALL = ("--policy", "mp-random", "--horizon", 200, "--replications", 2)
 
 
 @pytest.fixture(autouse=True)
-def own_folder_and_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every test runs in a folder of its own, and policies that it registers are forgotten after it."""
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test runs in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    before = dict(ib.POLICIES)
-    yield
-    ib.POLICIES.clear()
-    ib.POLICIES.update(before)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import idleband as ib
-from idleband.scenario.scenario import from_table
+from idleband.scenario.build import from_table
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

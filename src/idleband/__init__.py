@@ -11,7 +11,8 @@ from idleband.kernels.rng import beta, gamma, normal, uniform
 from idleband.kernels.selection import top_m
 from idleband.policies.base import AtLeast, OneOf
 from idleband.policies.registry import POLICIES, policy, register
-from idleband.scenario.scenario import Scenario, scenario
+from idleband.scenario.build import scenario
+from idleband.scenario.scenario import Scenario
 from idleband.simulation.simulate import Result, simulate
 
 __version__ = version("idleband")

@@ -32,8 +32,9 @@ from idleband.report.card import card, card_text
 from idleband.report.plots import save_figures
 from idleband.report.text import aligned
 from idleband.scenario import fields
+from idleband.scenario.build import scenario
 from idleband.scenario.presets import PRESETS
-from idleband.scenario.scenario import Scenario, scenario
+from idleband.scenario.scenario import Scenario
 from idleband.simulation.bench import bench
 
 

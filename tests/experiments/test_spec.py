@@ -1,6 +1,5 @@
 """An experiment as data: from a file, from Python, and back into a file."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,28 +8,9 @@ import tomli_w
 
 import idleband as ib
 from idleband.experiments.spec import Experiment, every_policy, experiment, grid, read_experiment
+from tests.own_policy import MINE
 
 S1 = ib.scenario("S1")
-MINE = """
-import idleband
-
-@idleband.register(name="mine")
-class Mine:
-    def init(params, known):
-        return ()
-    def select(known, params, state, rng, slot, picks):
-        return 0
-    def update(known, params, state, rng, slot, k, s, r, n):
-        pass
-"""
-
-
-@pytest.fixture(autouse=True)
-def own_registry() -> Iterator[None]:
-    before = dict(ib.POLICIES)
-    yield
-    ib.POLICIES.clear()
-    ib.POLICIES.update(before)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,30 +18,11 @@ import idleband as ib
 from idleband.experiments.spec import Experiment, experiment
 from idleband.experiments.store import Store, check_folder, open_store, unit_key, write_durably
 from idleband.simulation.simulate import Outcome, Unit
+from tests.own_policy import MINE
 
 S1 = ib.scenario("S1")
 UCB = ib.policy("mp-ucb")
 BASE = experiment(S1, [UCB], horizon=100, replications=2, seed=0)
-MINE = """
-import idleband
-
-@idleband.register(name="mine")
-class Mine:
-    def init(params, known):
-        return ()
-    def select(known, params, state, rng, slot, picks):
-        return 0
-    def update(known, params, state, rng, slot, k, s, r, n):
-        pass
-"""
-
-
-@pytest.fixture(autouse=True)
-def own_registry() -> Iterator[None]:
-    before = dict(ib.POLICIES)
-    yield
-    ib.POLICIES.clear()
-    ib.POLICIES.update(before)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,38 +20,12 @@ from scipy import stats
 import idleband as ib
 from idleband.experiments.spec import read_experiment
 from idleband.experiments.study import run_experiment
+from tests.own_policy import MINE
 
 CASES = [ib.policy("mp-random"), ib.policy("mp-ucb"), ib.policy("mp-ucb", L=0.5)]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 LABELS = ["mp-random", "mp-ucb", "mp-ucb L=0.5"]
 SIZE: dict[str, Any] = {"horizon": 300, "replications": 3, "seed": 5}
-
-# A policy of a user. It does not compile, because of object(), so that no test waits for the compiler.
-MINE = """
-from typing import Annotated, NamedTuple
-import idleband
-
-@idleband.register(name="mine")
-class Mine:
-    class Params(NamedTuple):
-        first: Annotated[int, idleband.AtLeast(0), "the first channel"] = 0
-    def init(params, known):
-        return ()
-    def select(known, params, state, rng, slot, picks):
-        for m in range(known.M):
-            picks[m] = params.first + m if object() else 0
-        return known.M
-    def update(known, params, state, rng, slot, k, s, r, n):
-        pass
-"""
-
-
-@pytest.fixture(autouse=True)
-def own_registry() -> Iterator[None]:
-    before = dict(ib.POLICIES)
-    yield
-    ib.POLICIES.clear()
-    ib.POLICIES.update(before)
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import numpy as np
 from idleband.kernels.rng import POLICY, stream
 from idleband.policies.base import Slot
 from idleband.policies.registry import policy
+from idleband.scenario.build import scenario
 from idleband.scenario.reward import REWARDS, reward
-from idleband.scenario.scenario import scenario
 from idleband.simulation.engine import known_of
 
 

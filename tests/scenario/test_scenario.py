@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import idleband as ib
-from idleband.scenario.scenario import MOST_CHANNELS, MOST_ENTRIES
+from idleband.scenario.build import MOST_CHANNELS, MOST_ENTRIES
 
 TWO = {"p01": [0.1, 0.2], "p10": [0.3, 0.4]}
 THREE_STATES = {

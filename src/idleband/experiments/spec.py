@@ -9,7 +9,8 @@ from typing import Any
 from idleband.errors import InputError
 from idleband.policies.registry import POLICIES, Case, policy
 from idleband.scenario import fields
-from idleband.scenario.scenario import Scenario, from_table, read_toml
+from idleband.scenario.build import from_table, read_toml
+from idleband.scenario.scenario import Scenario
 from idleband.simulation.simulate import check_size
 
 

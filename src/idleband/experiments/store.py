@@ -28,7 +28,8 @@ from idleband.experiments.spec import Experiment, read_experiment
 from idleband.kernels.compile import source_hash
 from idleband.policies.registry import Case, policy_file
 from idleband.scenario import fields
-from idleband.scenario.scenario import Scenario, from_table, read_toml
+from idleband.scenario.build import from_table, read_toml
+from idleband.scenario.scenario import Scenario
 from idleband.simulation.simulate import COLUMNS, MOST_SEED, Outcome, Result, Unit
 
 try:

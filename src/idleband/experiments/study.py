@@ -11,8 +11,8 @@ from idleband.experiments.spec import Experiment, experiment
 from idleband.experiments.store import Store, open_store, read_results, unit_key
 from idleband.policies.registry import Case, policy
 from idleband.report.plots import regret_figure
+from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.scenario import Scenario
-from idleband.scenario.scenario import scenario as make_scenario
 from idleband.simulation.engine import Tick
 from idleband.simulation.metrics import Interval, interval, paired_difference
 from idleband.simulation.simulate import COLUMNS, Outcome, Result, Unit, assemble, run_units

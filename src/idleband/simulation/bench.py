@@ -6,42 +6,25 @@ because other work on the machine can only make a loop slower.
 """
 
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from idleband.kernels.compile import jit
+from idleband.policies import random
 from idleband.policies.base import Ints, Known, Policy, Rng, Slot
 from idleband.policies.registry import POLICIES, Case, policy
-from idleband.scenario.scenario import Scenario, scenario
+from idleband.scenario.build import scenario
+from idleband.scenario.scenario import Scenario
 from idleband.simulation.engine import CaseRun
 
 
-class Params(NamedTuple):
-    pass
-
-
-class State(NamedTuple):
-    pass
-
-
-def init(params: Params, known: Known) -> State:
-    return State()
-
-
 @jit
-def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+def select(known: Known, params: random.Params, state: random.State, rng: Rng, slot: Slot, picks: Ints) -> int:
     for m in range(known.M):
         picks[m] = m
     return known.M
 
 
-@jit
-def update(
-    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
-) -> None:
-    pass
-
-
-BARE = Policy("bare loop", "the first M channels, always", "", Params, init, select, update)
+BARE = Policy("bare loop", "the first M channels, always", "", random.Params, random.init, select, random.update)
 
 
 def microseconds(world: Scenario, cases: dict[str, Case], slots: int = 100_000, rounds: int = 5) -> dict[str, float]:

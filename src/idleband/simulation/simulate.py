@@ -19,9 +19,9 @@ from idleband.kernels import compile
 from idleband.policies.base import Policy
 from idleband.policies.registry import Case, policy
 from idleband.scenario import fields
+from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.reward import reward
 from idleband.scenario.scenario import Scenario
-from idleband.scenario.scenario import scenario as make_scenario
 from idleband.simulation.engine import CaseRun, ReferenceRun, Tick, checkpoints, in_segments
 from idleband.simulation.loop import CURVES, REFERENCES
 

@@ -1,0 +1,275 @@
+"""Building a scenario from what a user wrote: a name, a dict, keywords or a TOML file; validated once, here."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from idleband.errors import InputError, check_name, shown, unknown
+from idleband.scenario import fields
+from idleband.scenario.markov import gilbert_elliot, irreducible
+from idleband.scenario.perturbation import LAWS, least_clear
+from idleband.scenario.presets import PRESETS
+from idleband.scenario.reward import HIGH, LOW, REWARDS
+from idleband.scenario.scenario import Perturbation, Scenario
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+SENSING = ("played", "all")
+FEEDBACK = ("perturbation", "reward")
+CONTEXTS = ("uniform",)
+
+MOST_CHANNELS, MOST_STATES, MOST_ENTRIES = 100_000, 256, 1024
+SMALLEST_CHANCE = 1e-100
+
+
+def scenario(source: "str | Path | Mapping[str, Any] | Scenario | None" = None, /, **changes: Any) -> Scenario:
+    """A scenario from a preset's name, a dict, a path to a TOML file, another scenario, or keywords alone.
+
+    Keywords change single settings of what comes first.
+
+    >>> scenario("S1", users=3).users
+    3
+    >>> scenario(p01=[0.1, 0.2, 0.3], p10=[0.3, 0.2, 0.1], users=1, perturbation="none").K
+    3
+    """
+    table: dict[str, Any]
+    if source is None:
+        table = {}
+    elif isinstance(source, Scenario):
+        table = source.to_dict()
+    elif isinstance(source, Mapping):
+        table = dict(source)
+    elif isinstance(source, Path) or str(source).endswith(".toml"):
+        table = dict(fields.table(read_toml(Path(source)).get("scenario", {}), "scenario"))
+    else:
+        table = {"base": source}
+    return from_table(_merge(table, changes))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a dict, or one line that says what is wrong with it."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from None
+    if not data:
+        raise InputError(f"{path}: empty; an experiment file has [scenario], [experiment] and [[policy]]")
+    return data
+
+
+CHANNEL_KEYS = ("p01", "p10", "transition", "rewards", "good")
+KEYS = (
+    "name", "base", *CHANNEL_KEYS, "users", "sensing", "feedback", "reward", "context", "perturbation", "availability",
+)  # fmt: skip
+
+
+def from_table(table: Mapping[str, Any]) -> Scenario:
+    """Validate a table as it stands under [scenario] in a file."""
+    fields.check_keys(table, KEYS, "scenario")
+    if "base" in table:
+        own_channels = [key for key in CHANNEL_KEYS if key in table]
+        if own_channels:
+            raise InputError(f"scenario.{own_channels[0]}: give either base or channels of your own, not both")
+        table = _merge(_preset(table["base"]), {k: v for k, v in table.items() if k != "base"})
+    transition, rewards, good = _channels(table)
+    K = len(transition)
+    context = fields.table(table.get("context", {}), "scenario.context")
+    fields.check_keys(context, ("kind", "dimension"), "scenario.context")
+    dimension = fields.whole(context.get("dimension", 8), "scenario.context.dimension", 1, MOST_ENTRIES)
+    if "users" not in table:
+        raise InputError(f"scenario.users is missing: how many channels to hand out in a slot, from 1 to {K}")
+    return Scenario(
+        name=check_name(table.get("name", "scenario"), "scenario.name"),
+        transition=transition,
+        rewards=rewards,
+        good=good,
+        users=fields.whole(table["users"], "scenario.users", 1, K),
+        sensing=fields.choice(table.get("sensing", "played"), "scenario.sensing", SENSING),
+        feedback=fields.choice(table.get("feedback", "perturbation"), "scenario.feedback", FEEDBACK),
+        reward=fields.choice(table.get("reward", "threshold"), "scenario.reward", REWARDS),
+        context=fields.choice(context.get("kind", "uniform"), "scenario.context.kind", CONTEXTS),
+        dimension=dimension,
+        perturbation=_perturbation(table.get("perturbation", {}), K, dimension),
+        availability=_availability(table.get("availability", ()), K),
+    )
+
+
+def _merge(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes over a table. A perturbation replaces the old one, it does not mix with it."""
+    merged = dict(table)
+    for key, value in changes.items():
+        if key in ("context", "perturbation") and isinstance(value, str):
+            value = {"kind": value}
+        old = merged.get(key)
+        if key == "context" and isinstance(old, Mapping) and isinstance(value, Mapping):
+            value = {**old, **value}
+        merged[key] = value
+    return merged
+
+
+def _preset(base: Any) -> dict[str, Any]:
+    if not isinstance(base, str) or base not in PRESETS:
+        raise unknown("scenario", base, PRESETS)
+    preset = PRESETS[base]
+    return {"name": base, "p01": preset.p01, "p10": preset.p10, "users": 5}
+
+
+def _channels(table: Mapping[str, Any]) -> tuple[tuple[Floats, ...], tuple[Floats, ...], tuple[Flags, ...]]:
+    if "transition" in table:
+        if "p01" in table or "p10" in table:
+            raise InputError("scenario.transition: give either p01 and p10 or transition, not both")
+        transition = _matrices(table["transition"])
+        if "rewards" not in table:
+            raise InputError("scenario.rewards is missing: the reward of each state, one list or one per channel")
+    else:
+        if "p01" not in table or "p10" not in table:
+            missing = "p01" if "p01" not in table else "p10"
+            raise InputError(f"scenario.{missing} is missing: give base, or p01 and p10, or transition and rewards")
+        if "good" in table:
+            raise InputError("scenario.good: only with transition; with p01 and p10 state 1 is the good one")
+        p01, p10 = _probabilities(table["p01"], "p01"), _probabilities(table["p10"], "p10")
+        if len(p01) != len(p10):
+            raise InputError(f"scenario.p10: has {len(p10)} entries, p01 has {len(p01)}; one per channel in both")
+        transition = tuple(gilbert_elliot(a, b) for a, b in zip(p01, p10, strict=True))
+    rewards = _per_channel(table.get("rewards", (LOW, HIGH)), transition, "rewards")
+    h = tuple(
+        np.array([fields.number(x, f"scenario.rewards, channel {k + 1}", -1e6, 1e6) for x in row])
+        for k, row in enumerate(rewards)
+    )
+    for k, row in enumerate(h):
+        if len(row) != len(transition[k]):
+            raise InputError(
+                f"scenario.rewards, channel {k + 1}: has {len(row)} entries for {len(transition[k])} states"
+            )
+    if "good" in table:
+        marks = _per_channel(table["good"], transition, "good")
+        good = tuple(_good(row, len(transition[k]), k) for k, row in enumerate(marks))
+    elif "transition" in table:
+        good = tuple(np.asarray(row == row.max()) for row in h)
+    else:
+        good = tuple(np.array([False, True]) for _ in transition)
+    return transition, h, good
+
+
+def _probabilities(value: Any, field: str) -> list[float]:
+    values = fields.sequence(value, f"scenario.{field}", "one probability per channel")
+    if not 1 <= len(values) <= MOST_CHANNELS:
+        raise InputError(f"scenario.{field}: has {len(values)} channels; must be from 1 to {MOST_CHANNELS}")
+    return [_probability(p, f"scenario.{field}, channel {k + 1}") for k, p in enumerate(values)]
+
+
+def _probability(value: Any, field: str) -> float:
+    """Above 0, and not so close to it that a stationary law would overflow."""
+    p = fields.number(value, field, 0, 1, above=True)
+    return fields.number(value, field, SMALLEST_CHANCE, 1) if p < SMALLEST_CHANCE else p
+
+
+def _matrices(value: Any) -> tuple[Floats, ...]:
+    matrices = fields.sequence(value, "scenario.transition", "one matrix per channel")
+    if not 1 <= len(matrices) <= MOST_CHANNELS:
+        raise InputError(f"scenario.transition: has {len(matrices)} channels; must be from 1 to {MOST_CHANNELS}")
+    result = []
+    for k, matrix in enumerate(matrices):
+        field = f"scenario.transition, channel {k + 1}"
+        rows = [fields.sequence(row, field, "rows of probabilities") for row in fields.sequence(matrix, field, "rows")]
+        if not 1 <= len(rows) <= MOST_STATES or any(len(row) != len(rows) for row in rows):
+            raise InputError(f"{field}: must be a square matrix of 1 to {MOST_STATES} states")
+        P = np.array([[fields.number(p, field, 0, 1) for p in row] for row in rows])
+        if ((P > 0) & (P < SMALLEST_CHANCE)).any():
+            raise InputError(f"{field}: holds a chance below {SMALLEST_CHANCE:g}; must be 0, or at least that")
+        off = np.abs(P.sum(axis=1) - 1)
+        if off.max() > 1e-9:
+            worst = int(off.argmax())
+            raise InputError(f"{field}, state {worst}: probabilities add up to {P[worst].sum():.12g}, must be 1")
+        if not irreducible(P):
+            raise InputError(f"{field}: some state can never be reached from another; must be irreducible")
+        # Two states as Gilbert-Elliot channels: they are kept as p01 and p10, and must come back to the last bit.
+        result.append(gilbert_elliot(P[0, 1], P[1, 0]) if len(P) == 2 else P)
+    return tuple(result)
+
+
+def _per_channel(value: Any, transition: Sequence[Floats], field: str) -> list[list[Any]]:
+    """One list for all channels, or a list of lists, one for each."""
+    rows = fields.sequence(value, f"scenario.{field}", "of states, or one list per channel")
+    if not rows or not isinstance(rows[0], list | tuple | np.ndarray):
+        return [rows] * len(transition)
+    if len(rows) != len(transition):
+        raise InputError(f"scenario.{field}: has {len(rows)} lists for {len(transition)} channels")
+    return [fields.sequence(row, f"scenario.{field}, channel {k + 1}", "of states") for k, row in enumerate(rows)]
+
+
+def _good(states: Sequence[Any], S: int, k: int) -> Flags:
+    flags = np.zeros(S, np.bool_)
+    for s in states:
+        flags[fields.whole(s, f"scenario.good, channel {k + 1}", 0, S - 1)] = True
+    return flags
+
+
+def _perturbation(value: Any, K: int, d: int) -> Perturbation:
+    if isinstance(value, str):
+        value = {"kind": value}
+    where = "scenario.perturbation"
+    table = fields.table(value, where)
+    fields.check_keys(table, ("kind", "clear", "theta_norm", "theta", "per_channel"), where)
+    kind = fields.choice(table.get("kind", "linear"), f"{where}.kind", LAWS)
+    strengths = [key for key in ("clear", "theta_norm", "theta") if key in table]
+    if kind == "none":
+        if len(table) > ("kind" in table):
+            other = next(key for key in table if key != "kind")
+            raise InputError(f"{where}.{other}: means nothing where kind is none")
+        return Perturbation("none", clear=None)
+    if len(strengths) > 1:
+        raise InputError(f"{where}.{strengths[1]}: give only one of clear, theta_norm and theta")
+    if "theta" in table:
+        if "per_channel" in table:
+            raise InputError(f"{where}.per_channel: only for a drawn theta; give theta one list per channel instead")
+        return Perturbation("linear", clear=None, theta=_theta(table["theta"], K, d))
+    per_channel = fields.flag(table.get("per_channel", False), f"{where}.per_channel")
+    if "theta_norm" in table:
+        norm = fields.number(table["theta_norm"], f"{where}.theta_norm", 0, 1)
+        return Perturbation("linear", clear=None, theta_norm=norm, per_channel=per_channel)
+    clear = fields.number(table.get("clear", 0.7), f"{where}.clear", 0, 1, above=True)
+    if clear < least_clear(d):
+        raise InputError(
+            f"{where}.clear = {clear:g}: must be at least {least_clear(d):.4g}, the smallest P(n < 1) that a theta of"
+            f" norm at most 1 can have in {d} {'dimension' if d == 1 else 'dimensions'}"
+        )
+    return Perturbation("linear", clear=clear, per_channel=per_channel)
+
+
+def _theta(value: Any, K: int, d: int) -> tuple[tuple[float, ...], ...]:
+    where = "scenario.perturbation.theta"
+    rows = fields.sequence(value, where, f"of {d} numbers, or one such list per channel")
+    if not rows or not isinstance(rows[0], list | tuple | np.ndarray):
+        rows = [rows]
+    if len(rows) not in (1, K):
+        raise InputError(f"{where}: has {len(rows)} lists; must be one, or one for each of {K} channels")
+    for row in rows:
+        if len(fields.sequence(row, where, f"of {d} numbers")) != d:
+            raise InputError(f"{where}: has {len(row)} entries; must be {d}, the dimension of the contexts")
+    return tuple(tuple(fields.number(x, where, -1e6, 1e6) for x in row) for row in rows)
+
+
+def _availability(value: Any, K: int) -> tuple[tuple[bool, ...], ...]:
+    where = "scenario.availability"
+    rows = [fields.sequence(row, where, "rows of 0 and 1") for row in fields.sequence(value, where, "rows of 0 and 1")]
+    for i, row in enumerate(rows):
+        if len(row) != K:
+            raise InputError(f"{where}, row {i + 1}: has {len(row)} entries; must be {K}, one per channel")
+        for entry in row:
+            if not isinstance(entry, int | np.integer | np.bool_) or entry not in (0, 1):
+                raise InputError(f"{where}, row {i + 1} = {shown(entry)}: must be 0 or 1")
+    if all(all(row) for row in rows):
+        return ()
+    return tuple(tuple(bool(entry) for entry in row) for row in rows)

@@ -1,0 +1,20 @@
+"""A user's own policy file, for the tests that need one: the first M channels from a parameter on."""
+
+# It does not compile, because of object(), so that no test waits for the compiler.
+MINE = """
+from typing import Annotated, NamedTuple
+import idleband
+
+@idleband.register(name="mine")
+class Mine:
+    class Params(NamedTuple):
+        first: Annotated[int, idleband.AtLeast(0), "the first channel"] = 0
+    def init(params, known):
+        return ()
+    def select(known, params, state, rng, slot, picks):
+        for m in range(known.M):
+            picks[m] = params.first + m if object() else 0
+        return known.M
+    def update(known, params, state, rng, slot, k, s, r, n):
+        pass
+"""
