@@ -209,6 +209,8 @@ def test_run_for_programs(ok: Callable[..., str]) -> None:
     answer = json.loads(ok("run", "S1", *SMALL, "--out", "out", "--json"))
     assert answer["results"] == "out/results.parquet"
     assert answer["figures"] == ["out/regret.png", "out/regret.svg"]
+    one = ok("run", "S1", "--policy", "mp-random", "--horizon", 9, "--replications", 1, "--out", "one", "--json")
+    assert json.loads(one, parse_constant=pytest.fail)["per_slot"][0]["reward_pm"] is None
     assert answer["per_slot"][0]["reward"] == pytest.approx(ib.load("out").table().reward.iloc[0])
 
 
@@ -371,7 +373,7 @@ def test_a_policy_that_breaks_the_rules_is_named(call: Callable[..., tuple[int, 
     Path("mine.py").write_text(MINE.replace("m if", "m - (slot.t == 7 and m == 1) if"))
     status, _, err = call("run", "S1", "--policy", "mine.py:mine", "--horizon", 50, "--out", "out")
     assert status == 2
-    assert "policy mine: picked channels [1, 1, 3, 4, 5] in slot 7" in err
+    assert "policy mine: picks = [0, 0, 2, 3, 4] in slot 7" in err
     assert err.count("\n") == 1
 
 

@@ -148,9 +148,11 @@ def _run(options: argparse.Namespace) -> None:
         study = run_experiment(spec, out, threads=threads, started=started, preparing=bar.prepare, progress=bar.advance)
     figures = save_figures(study.scenario, study.results, out)
     if options.json:
-        table = study.table().reset_index().to_dict("records")
+        rows = study.table().reset_index().to_dict("records")
+        # One replication has no interval, and JSON no infinity.
+        table = [{key: None if value == math.inf else value for key, value in row.items()} for row in rows]
         answer = {"results": str(out / "results.parquet"), "figures": list(map(str, figures)), "per_slot": table}
-        print(json.dumps(answer, indent=1, default=str))
+        print(json.dumps(answer, indent=1, allow_nan=False))
         return
     for result in study.results:
         if result.note:
@@ -220,7 +222,8 @@ def _print_study(study: Study) -> None:
             for c in ("reward", "regret_static", "regret_genie", "suboptimal_static", "collisions")
         ]
         rows.append([str(label), *cells])
-    print(aligned(rows) + "\n")
+    print(aligned(rows))
+    print("\nregret below 0: more than the best fixed channels earn; sub-optimal and collisions: picks per slot\n")
 
 
 # --- what there is ---------------------------------------------------------------------------------------------------
@@ -230,7 +233,8 @@ def _scenarios(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({name: preset._asdict() for name, preset in PRESETS.items()}, indent=1))
         return
-    print(aligned([(name, preset.note) for name, preset in PRESETS.items()]))
+    for name, preset in PRESETS.items():
+        print(f"{name}  {preset.note}")
     print("\nA scenario of your own is a TOML file: see docs/scenarios.md. `idleband show S1` prints a card.")
 
 

@@ -282,7 +282,7 @@ def test_a_parameter_cannot_hide_a_measured_column(tmp_path: Path, name: str) ->
 def test_a_policy_that_only_failed_does_not_come_back(tmp_path: Path) -> None:
     path, out = tmp_path / "own.py", tmp_path / "out"
     path.write_text(MINE.replace("return known.M", "return 1"))
-    with pytest.raises(ib.InputError, match="policy mine: picked channels"):
+    with pytest.raises(ib.InputError, match="policy mine: picks = "):
         ib.compare("S4", [f"{path}:mine"], out=out, **SIZE)
     assert ib.compare("S4", ["mp-random"], out=out, **SIZE).labels == ["mp-random"]
     assert_equal(ib.load(out), ib.compare("S4", ["mp-random"], **SIZE))

@@ -194,10 +194,15 @@ def test_the_example() -> None:
 @pytest.mark.parametrize(
     ("state", "body", "count", "message"),
     [
-        ("()", "picks[0] = 99", "known.M", "policy Policy: picked channels [100, 1, 1, 1, 1] in slot 1; must be"),
-        ("()", "picks[:] = -3", "known.M", "picked channels [-2, -2, -2, -2, -2]"),
-        ("()", "picks[:] = 2", "known.M", "picked channels [3, 3, 3, 3, 3]"),
-        ("()", "pass", "2", "picked channels [1, 1] in slot 1"),
+        (
+            "()",
+            "picks[0] = 99",
+            "known.M",
+            "policy Policy: picks = [99, 0, 0, 0, 0] in slot 1; must be 5 different",
+        ),
+        ("()", "picks[:] = -3", "known.M", "picks = [-3, -3, -3, -3, -3]"),
+        ("()", "picks[:] = 2", "known.M", "picks = [2, 2, 2, 2, 2]"),
+        ("()", "pass", "2", "picks = [0, 0] in slot 1"),
         ("{}", "state['x']", "known.M", "policy Policy: KeyError: 'x' ("),
         ("1 / 0", "pass", "known.M", "policy Policy: ZeroDivisionError: division by zero ("),
     ],
@@ -222,6 +227,11 @@ def test_registering_nonsense_is_refused() -> None:
     for members, name, message in (
         ({}, "a", "policy a: init is missing"),
         (functions, "mp-ucb", "policy mp-ucb: this name is taken"),
+        (
+            {**functions, "update": len},
+            "c",
+            r"policy c: update must take \(known, params, state",
+        ),
         (functions, "_$x$", r"policy = '_\$x\$': must be 1 to 80 letters"),
         ({**functions, "Params": Parameters}, "b", "parameter size must be a float, an int or a bool"),
     ):

@@ -23,6 +23,13 @@ def test_result() -> None:
         result.regret("best")
 
 
+def test_things_print_in_one_line() -> None:
+    study = ib.compare("S1", ["mp-random", "mp-ucb"], horizon=1000, replications=2)
+    assert repr(study) == "Study(S1: 2 policies x 2 replications x 1,000 slots)"
+    assert repr(study["mp-ucb"]) == "Result(mp-ucb on S1: 2 replications x 1,000 slots)"
+    assert repr(study.scenario) == "Scenario(S1: 10 channels, 5 users)"
+
+
 def test_tidy_table() -> None:
     result = ib.simulate("S1", "mp-lucb", horizon=100, replications=2)
     table = result.to_pandas()

@@ -171,15 +171,17 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
         if taken:
             raise InputError(f"{folder}: holds {taken[0]} but no experiment.toml; choose another folder")
         return experiment
+    if not any((folder / "units").glob("*.npz")):  # nothing was ever finished there
+        return experiment
     held = read_experiment(file)
+    if held.scenario != experiment.scenario:
+        raise InputError(f"{folder}: holds another experiment (another scenario: {_unlike(held, experiment)})")
     for what in ("horizon", "seed"):
         if getattr(held, what) != getattr(experiment, what):
             raise InputError(
                 f"{folder}: holds another experiment ({what} {getattr(held, what)}, not {getattr(experiment, what)});"
                 " choose another folder"
             )
-    if held.scenario != experiment.scenario:
-        raise InputError(f"{folder}: holds another experiment (another scenario: {_unlike(held, experiment)})")
     # Of what the folder holds, what has been run counts: a policy that only ever failed, or replications that were
     # asked for by mistake and stopped, do not come back with every later command.
     store = Store(folder)

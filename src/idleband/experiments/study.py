@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Study:
     """Several policies on the same sample paths; `compare` and `load` make one.
 
@@ -35,6 +35,11 @@ class Study:
     seed: int
     results: tuple[Result, ...]
     complete: bool = True  # false for a stored study whose experiment asks for more than has been run
+
+    def __repr__(self) -> str:
+        first = self.results[0]
+        size = f"{len(self.results)} policies x {first.replications} replications x {first.horizon:,} slots"
+        return f"Study({self.scenario.name}: {size})"
 
     @property
     def labels(self) -> list[str]:
@@ -55,7 +60,8 @@ class Study:
     def difference(self, a: str, b: str, column: str = "reward", *, per_slot: bool = False) -> Interval:
         """The paired difference a - b of a column at the horizon, with its 95% interval (Student t over replications).
 
-        Both ran on the same sample paths, so it is much narrower than the two intervals suggest.
+        Both ran on the same sample paths, so it is much narrower than the two intervals suggest. It is that of the
+        whole run; `per_slot` divides it by the horizon.
         """
         return paired_difference(self._last(a, column, per_slot), self._last(b, column, per_slot))
 

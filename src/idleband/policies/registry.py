@@ -105,6 +105,8 @@ def _find(source: Any) -> Policy:
     if ".py:" in source:
         file, _, name = source.rpartition(":")
         return _from_file(Path(file), name)
+    if source.endswith(".py"):
+        raise InputError(f"policy {source}: give the name of a policy in it, too: {source}:NAME")
     if source not in POLICIES:
         raise unknown("policy", source, POLICIES)
     return POLICIES[source]
@@ -115,6 +117,21 @@ def _find(source: Any) -> Policy:
 
 class _NoParams(NamedTuple):
     pass
+
+
+ARGUMENTS = {
+    "init": "params, known",
+    "select": "known, params, state, rng, slot, picks",
+    "update": "known, params, state, rng, slot, k, s, r, n",
+}
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(count))
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
@@ -142,10 +159,12 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
         public = check_name(name or cls.__name__, "policy")
         members = vars(cls)
         functions: dict[str, Callable[..., Any]] = {}
-        for part in ("init", "select", "update"):
+        for part, expected in ARGUMENTS.items():
             function = getattr(members.get(part), "__func__", members.get(part))
             if not callable(function):
                 raise InputError(f"policy {public}: {part} is missing; a policy has init, select and update")
+            if not _takes(function, len(expected.split(", "))):
+                raise InputError(f"policy {public}: {part} must take ({expected})")
             functions[part] = function
         if public in POLICIES and POLICIES[public].source is None:
             raise InputError(f"policy {public}: this name is taken by a policy of the package")

@@ -38,7 +38,7 @@ def card_text(data: dict[str, Any]) -> str:
         f"sensing {data['sensing']}, feedback {data['feedback']}, reward {data['reward']},"
         f" contexts {data['context']['kind']} in {data['context']['dimension']} dimensions",
         f"perturbation {law['kind']}{', ' + strength if strength else ''}"
-        + (" (theta below: replication 1 of this seed)" if data["theta_drawn"] else ""),
+        + (" (figures below: the theta of replication 1 under this seed)" if data["theta_drawn"] else ""),
     ]
     if "availability" in data:
         lines.append("channels come and go; the best sets below take all of them as available")

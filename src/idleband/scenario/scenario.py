@@ -35,7 +35,7 @@ class Perturbation:
         return self.kind != "none" and self.theta is None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scenario:
     """What the world is. Build one with `idleband.scenario`.
 
@@ -188,6 +188,9 @@ class Scenario:
                 law["per_channel"] = self.perturbation.per_channel
         data["perturbation"] = law
         return data
+
+    def __repr__(self) -> str:
+        return f"Scenario({self.name}: {self.K} channels, {self.users} users)"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Scenario) and self.to_dict() == other.to_dict()

@@ -262,10 +262,10 @@ class CaseRun:
         with _named(self.case.policy):
             broken = self.engine.run(*arguments)
         if broken:
-            picks = [int(k) + 1 for k in self.tally.picks[: self.tally.picked[0]]]
+            picks = [int(k) for k in self.tally.picks[: self.tally.picked[0]]]
             raise InputError(
-                f"policy {self.case.policy.name}: picked channels {picks} in slot {broken}; must be"
-                f" {self.scenario.users} different available ones (all of them, if fewer are available)"
+                f"policy {self.case.policy.name}: picks = {picks} in slot {broken}; must be {self.scenario.users}"
+                f" different available channels of 0 to {self.scenario.K - 1} (all of them, if fewer are available)"
             )
         self.at = slot
 

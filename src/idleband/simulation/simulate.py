@@ -7,7 +7,7 @@ number of threads give the same numbers. The compiled loops release the interpre
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -131,7 +131,7 @@ def cores() -> int:
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """One policy on one scenario: cumulative values at checkpoints, one row per replication; `simulate` makes one.
 
@@ -148,9 +148,14 @@ class Result:
     t: Ints  # (C,) checkpoints
     curves: dict[str, Floats]  # each (R, C), named as the columns of the tidy table
     plays: Ints  # (R, K) plays per channel
-    state: tuple[Any, ...] | None = field(default=None, repr=False)  # per replication; not kept in files
-    slots: "pandas.DataFrame | None" = field(default=None, repr=False)  # with record="slots"
+    state: tuple[Any, ...] | None = None  # per replication; not kept in files
+    slots: "pandas.DataFrame | None" = None  # with record="slots"
     note: str = ""  # why the policy ran interpreted, if it did
+
+    def __repr__(self) -> str:
+        return (
+            f"Result({self.label} on {self.scenario.name}: {self.replications} replications x {self.horizon:,} slots)"
+        )
 
     @property
     def reward(self) -> Floats:
