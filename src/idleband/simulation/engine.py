@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -205,7 +205,11 @@ def _why(error: Exception) -> str:
     return (telling or lines or [type(error).__name__])[0]
 
 
-_walk = compile.specialise(loop.walk, "walk", {})
+@cache
+def _walker() -> Callable[..., None]:
+    """The compiled walk along the references."""
+    walk: Callable[..., None] = compile.specialise(loop.walk, "walk", {})
+    return walk
 
 
 @contextlib.contextmanager
@@ -286,7 +290,7 @@ class ReferenceRun:
         return cls(known_of(scenario), world, new_references(scenario, world, means, horizon))
 
     def to(self, slot: int) -> None:
-        compile.call(_walk, self.known, self.world, self.references, self.at, slot)
+        compile.call(_walker(), self.known, self.world, self.references, self.at, slot)
         self.at = slot
 
 

@@ -93,10 +93,12 @@ def run_units(
     workers = cores() if threads is None else fields.whole(threads, "threads", 1, 1024)
     # On this thread and before the others start: a compilation on another thread could not be interrupted.
     for case in dict.fromkeys(unit.case for unit in units):
-        if case is not None:
-            if preparing is not None:
-                preparing(case.policy.name)
-            with compile.interruptible():
+        if preparing is not None:
+            preparing("the references" if case is None else case.policy.name)
+        with compile.interruptible():
+            if case is None:
+                ReferenceRun.start(scenario, horizon, seed, 0).to(0)
+            else:
                 CaseRun.start(scenario, case, horizon, seed, 0)
     stop = Event()
 

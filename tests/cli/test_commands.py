@@ -1,0 +1,141 @@
+"""What each command does and prints."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import idleband as ib
+from tests.cli.calls import SMALL, Refuse, Run
+from tests.own_policy import MINE
+
+
+def test_version(ok: Callable[..., str]) -> None:
+    assert ok("--version") == f"idleband {ib.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["show", "--help"]])
+def test_help(ok: Callable[..., str], arguments: list[str]) -> None:
+    assert ok(*arguments).startswith("usage: idleband")
+
+
+def test_scenarios(ok: Callable[..., str]) -> None:
+    text, data = ok("scenarios"), json.loads(ok("scenarios", "--json"))
+    assert list(data) == ["S1", "S2", "S3", "S4"]
+    assert data["S4"]["p01"][3] == 0.5
+    assert all(f"{name}  " in text for name in data)
+
+
+def test_policies(ok: Callable[..., str]) -> None:
+    text, data = ok("policies"), json.loads(ok("policies", "--json"))
+    assert list(data) == list(ib.POLICIES)
+    assert data["mp-lucb"]["parameters"]["beta"]["default"] == 1.0
+    assert data["mp-lucb-rca"]["parameters"]["frame"]["default"] == "rca"
+    for name, entry in data.items():
+        assert f"\n{name}\n" in "\n" + text
+        assert entry["description"] in text
+
+
+def test_show(ok: Callable[..., str]) -> None:
+    text, data = ok("show", "S4"), json.loads(ok("show", "S4", "--json"))
+    assert text.startswith("S4: 10 channels, 5 handed out in a slot\n")
+    assert data["best_without_perturbation"] == [2, 4, 5, 7, 8]
+    assert json.loads(ok("show", "S4", "--json", "--seed", 1))["theta"] != data["theta"]
+
+
+def test_show_of_a_file(ok: Callable[..., str]) -> None:
+    Path("mine.toml").write_text('[scenario]\nname = "two"\np01 = [0.1, 0.3]\np10 = [0.3, 0.1]\nusers = 1\n')
+    assert json.loads(ok("show", "mine.toml", "--json"))["good_share"] == pytest.approx([0.25, 0.75])
+
+
+def test_cost_of_the_paper(ok: Callable[..., str]) -> None:
+    assert ok("cost", "S4", "1,2,3,4,5") == "0.155\n"
+    assert json.loads(ok("cost", "S4", "1,2,3,4,5", "--json"))["cost"] == pytest.approx(0.155, abs=5e-4)
+    assert float(ok("cost", "S4", "2,4,5,7,8")) == 0
+
+
+def test_run_and_plot_as_a_user_does(idleband: Run) -> None:
+    arguments = ("run", "S1", *SMALL, "--policy", "mp-ucb:L=0.5", "--out", "out")
+    first = idleband(*arguments)
+    assert (first.returncode, first.stderr) == (0, "")  # and so no progress bar where stderr is not a terminal
+    assert first.stdout.startswith("S1: 2 policies x 2 replications x 200 slots\n")
+    assert all(
+        word in first.stdout for word in ("mp-random ", "mp-ucb L=0.5 ", "out/regret.png", "out/results.parquet")
+    )
+    assert ib.load("out").labels == ["mp-random", "mp-ucb L=0.5"]
+
+    Path("out/regret.png").unlink()
+    again = idleband("plot", "out")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert again.stdout == "out/regret.png\nout/regret.svg\n"
+    assert Path("out/regret.png").read_bytes().startswith(b"\x89PNG")
+
+    assert "slots, 6 already there\n" in idleband(*arguments).stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "note"),
+    [
+        (MINE.replace(" if object() else 0", ""), "note: mine ran compiled\n"),
+        (MINE, "note: mine ran interpreted, because it does not compile: "),
+    ],
+    ids=["compiled", "interpreted"],
+)
+def test_a_policy_of_ones_own_and_how_it_ran(ok: Callable[..., str], source: str, note: str) -> None:
+    Path("mine.py").write_text(source)
+    assert note in ok("run", "S1", "--policy", "mine.py:mine", "--horizon", 50, "--out", "out")
+    assert ib.load("out")["mine"].plays.tolist() == [[50] * 5 + [0] * 5] * 5
+
+
+def test_run_of_a_file(ok: Callable[..., str]) -> None:
+    Path("mine.toml").write_text(
+        """
+        [scenario]
+        name = "my world"
+        base = "S2"
+        users = 3
+        [experiment]
+        horizon = 1e2
+        replications = 2
+        seed = 7
+        [[policy]]
+        name = "mp-random"
+        """
+    )
+    out = ok("run", "mine.toml", "--replications", 3)
+    assert "my world: 1 policies x 3 replications x 100 slots\n" in out
+    study = ib.load("results/my world")
+    assert (study.seed, study.scenario, study.labels) == (7, ib.scenario("S2", name="my world", users=3), ["mp-random"])
+
+
+def test_run_for_programs(ok: Callable[..., str]) -> None:
+    answer = json.loads(ok("run", "S1", *SMALL, "--out", "out", "--json"))
+    assert answer["results"] == "out/results.parquet"
+    assert answer["figures"] == ["out/regret.png", "out/regret.svg"]
+    one = ok("run", "S1", "--policy", "mp-random", "--horizon", 9, "--replications", 1, "--out", "one", "--json")
+    assert json.loads(one, parse_constant=pytest.fail)["per_slot"][0]["reward_pm"] is None
+    assert answer["per_slot"][0]["reward"] == pytest.approx(ib.load("out").table().reward.iloc[0])
+
+
+def test_plot_of_a_study_that_asks_for_more(ok: Callable[..., str]) -> None:
+    ok("run", "S1", *SMALL, "--out", "out")
+    file = Path("out/experiment.toml")
+    file.write_text(re.sub(r"replications = \d+", "replications = 77", file.read_text()))
+    assert ok("plot", "out").startswith("note: the experiment asks for more than has been run")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--out", ""], "--out: must be the name of a folder"),
+        (["--policy", "mp-ucb:L=1,L=2"], "L is given twice"),
+    ],
+)
+def test_words_that_mean_nothing(refuse: Refuse, arguments: list[str], says: str) -> None:
+    assert says in refuse("run", "S1", *arguments)
+
+
+def test_run_of_one_slot(ok: Callable[..., str]) -> None:
+    assert "1 slots" in ok("run", "S1", "--policy", "mp-random", "--horizon", 1, "--out", "out")

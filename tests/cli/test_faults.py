@@ -1,0 +1,251 @@
+"""A full disk, Ctrl-C, readers that go away, and progress on a terminal."""
+
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from threading import Thread, active_count
+from typing import Any
+
+import pytest
+
+import idleband as ib
+from idleband.simulation.simulate import Unit, run_units
+from tests.cli.calls import SMALL, command, contents, one_line
+from tests.own_policy import MINE
+
+# --- a full disk -----------------------------------------------------------------------------------------------------
+
+
+def limited(limit: int, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The command where no file can grow beyond `limit` bytes: a stand-in for a full disk."""
+    return subprocess.run(
+        command(*arguments),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("largest", "says"),
+    [
+        ("experiment.toml", "out/experiment.toml: cannot be written: File too large"),
+        ("units/*.npz", "out/units/"),
+        ("results.parquet", "out/results.parquet: cannot be written: File too large"),
+        ("regret.png", "out/regret.png"),
+    ],
+)  # fmt: skip
+def test_a_full_disk(finished: Path, ok: Callable[..., str], largest: str, says: str) -> None:
+    """Files are written in the order above, and each is larger than those before it."""
+    limit = max(path.stat().st_size for path in finished.glob(largest)) - 1
+    arguments = ("run", "S1", *SMALL, "--out", "out")
+    assert says in one_line(limited(limit, *arguments))
+    assert not list(Path("out").rglob(".tmp-*"))
+    ok(*arguments)
+    assert Path("out/results.parquet").read_bytes() == (finished / "results.parquet").read_bytes()
+
+
+def test_a_full_disk_between_a_copied_policy_and_the_experiment(ok: Callable[..., str]) -> None:
+    Path("mine.py").write_text(MINE)
+    arguments = ("run", "S1", "--policy", "mine.py:mine", "--horizon", 50, "--out", "out")
+    assert "out/experiment.toml: cannot be written" in one_line(limited(len(MINE) + 10, *arguments))
+    ok(*arguments)
+
+
+def test_a_cache_that_cannot_grow_does_no_harm(finished: Path) -> None:
+    Path("cache").mkdir()
+    environment = {**os.environ, "IDLEBAND_CACHE_DIR": str(Path("cache").absolute())}
+    limit = (finished / "results.parquet").stat().st_size  # enough for the results, too little for machine code
+    result = limited(limit, "run", "S1", *SMALL, "--out", "out", env=environment)
+    assert "Traceback" not in result.stderr
+    assert Path("out/results.parquet").exists()
+
+
+def test_an_output_that_cannot_be_written() -> None:
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command("policies"), stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    one_line(result)
+
+
+# --- stopping --------------------------------------------------------------------------------------------------------
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+
+
+def interrupted(
+    arguments: Sequence[object], ready: Callable[[], object], gap: float | None = None
+) -> tuple[int, str, float]:
+    """A run, stopped by Ctrl-C when it is ready, and again after a gap: status, stderr, seconds it took to end."""
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(ready, process)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        if gap is not None:
+            time.sleep(gap)
+            process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        return process.returncode, err, time.monotonic() - began
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_ctrl_c_within_a_long_unit(finished: Path) -> None:  # finished: the loop is compiled
+    arguments = ("run", "S1", "--policy", "mp-random", "--horizon", "1e9", "--out", "out")
+    claimed = Path("out/experiment.toml")
+
+    def under_way() -> bool:  # the loop is loaded: see test_ctrl_c_while_a_loop_is_compiled_or_loaded
+        return claimed.exists() and time.time() > claimed.stat().st_mtime + 1
+
+    status, err, seconds = interrupted(arguments, under_way)
+    assert (status, err.count("\n")) == (130, 1)
+    assert err.startswith("idleband: stopped; what was finished is kept")
+    assert seconds < 5  # a segment of 0.1 s and the end of the process, on a machine that does other things too
+    assert not list(Path("out").rglob(".tmp-*"))
+
+
+@pytest.mark.parametrize("gap", [None, 0.02])
+def test_ctrl_c_keeps_finished_units_and_the_same_command_goes_on(ok: Callable[..., str], gap: float | None) -> None:
+    arguments = ("run", "S1", "--policy", "mp-random", "--horizon", 200_000, "--replications", 12, "--out", "out")
+    units = Path("out/units")
+    status, err, _ = interrupted([*arguments, "--threads", 1], lambda: len(list(units.glob("*.npz"))) >= 3, gap)
+    # A second Ctrl-C may fall into the end of the interpreter, where it ends the process as a shell expects: 130, too.
+    assert status == 130 or (gap is not None and status == -signal.SIGINT)
+    assert err == "idleband: stopped; what was finished is kept, and the same command goes on from there\n"
+    kept = contents(units)
+    assert 3 <= len(kept) < 24
+    assert f", {len(kept)} already there\n" in ok(*arguments)
+    assert len(contents(units)) == 24
+    assert kept.items() <= contents(units).items()
+    assert ib.load("out")["mp-random"].replications == 12
+
+
+def test_ctrl_c_while_units_are_handed_out() -> None:
+    case, finished, before = ib.policy("mp-random"), [], active_count()
+
+    class Units(list[Unit]):
+        def __iter__(self) -> Iterator[Unit]:
+            yield Unit(case, 0)
+            if active_count() > before:  # a thread has begun with the first
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_units(ib.scenario("S1"), Units(), 3_000_000, 0, lambda unit, outcome: finished.append(unit))
+    assert not finished  # the one that was under way was stopped within a segment
+
+
+# A run that is interrupted where LLVM calls back into Python with a compiled module: an exception raised there is lost.
+INTERRUPTED_IN_LLVM = """
+import pathlib, signal
+from llvmlite.binding.executionengine import ExecutionEngine
+
+install, claimed, sent = ExecutionEngine.set_object_cache, pathlib.Path("out/experiment.toml"), []
+
+def set_object_cache(self, notify, find):
+    def interrupted(module, code):
+        if claimed.exists() and not sent:
+            sent.append(True)
+            signal.raise_signal(signal.SIGINT)
+        notify(module, code)
+    install(self, interrupted, find)
+
+ExecutionEngine.set_object_cache = set_object_cache
+
+from idleband.cli import main
+main(["run", "S1", "--policy", "mp-random", "--horizon", "1e6", "--out", "out"])
+"""
+
+
+def test_ctrl_c_while_a_loop_is_compiled_or_loaded() -> None:
+    result = subprocess.run([sys.executable, "-c", INTERRUPTED_IN_LLVM], capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stderr.count("\n")) == (130, 1)
+    assert result.stderr.startswith("idleband: stopped")
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    result = subprocess.run(
+        f"{sys.executable} -m idleband policies | head -1", shell=True, capture_output=True, text=True, timeout=60
+    )
+    assert (result.stdout, result.stderr) == ("mp-random\n", "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["policies"],
+        ["show", "S4", "--json"],
+        ["--help"],
+    ],
+)
+def test_a_pipe_that_nobody_reads(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    try:
+        result = subprocess.run(
+            command(*arguments), stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, env=environment
+        )
+    finally:
+        os.close(writing)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+# --- progress --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def on_a_terminal(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A run whose stderr is a terminal: what it wrote to stdout, and to the terminal."""
+    ours, its = pty.openpty()
+    seen: list[bytes] = []
+
+    def read() -> None:
+        while True:
+            try:
+                seen.append(os.read(ours, 4096))
+            except OSError:  # how the end of a terminal shows on Linux
+                return
+
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(
+        command("run", "S1", "--policy", "mp-random", "--horizon", 500_000, "--replications", 2, "--out", "out"),
+        stdout=subprocess.PIPE,
+        stderr=its,
+        text=True,
+        env=environment,
+        cwd=tmp_path_factory.mktemp("terminal"),
+    )
+    os.close(its)
+    reader = Thread(target=read)
+    reader.start()
+    out, _ = process.communicate(timeout=120)
+    reader.join()
+    os.close(ours)
+    assert process.returncode == 0, b"".join(seen)
+    return out, b"".join(seen).decode()
+
+
+def test_progress_on_a_terminal(on_a_terminal: tuple[str, str]) -> None:
+    out, shown = on_a_terminal
+    assert "running" in shown
+    assert "100%" in shown
+    assert " M slots/s" in shown
+    assert "slots/s" not in out
+    assert "results: out/results.parquet" in out
+
+
+def test_output_stays_on_stdout_when_only_stderr_is_a_terminal(on_a_terminal: tuple[str, str]) -> None:
+    assert on_a_terminal[0].startswith("S1: 1 policies x 2 replications x ")

@@ -1,0 +1,207 @@
+"""What the command line refuses: status 2, one line, nothing written."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import idleband as ib
+from tests.cli.calls import SMALL, Refuse
+from tests.own_policy import MINE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("", "required: command"),
+        ("fly", "invalid choice: 'fly'"),
+        ("run", "required: SCENARIO|FILE.toml"),
+        ("run S1 --speed 3", "unrecognized arguments: --speed 3"),
+        ("run S5", "unknown scenario 'S5'"),
+        ("run S1 --policy mp-ubc", "unknown policy 'mp-ubc': did you mean 'mp-ucb'?"),
+        ("run S1 --policy mp-lucb:betta=1", "unknown parameter of policy mp-lucb 'betta': did you mean 'beta'?"),
+        ("run S1 --policy mp-lucb:beta=nan", "beta = 'nan': must be a finite number of at least 0"),
+        ("run S1 --policy mp-lucb:beta=-1", "beta = '-1': must be a finite number of at least 0"),
+        ("run S1 --policy mp-lucb:beta=", "beta = ''"),
+        ("run S1 --policy mp-lucb:beta=1,frame", "'frame' must be key=value"),
+        ("run S1 --policy beta=1", "must be NAME:key=value"),
+        ("run S1 --policy mp-lucb:frame=fast", "frame = 'fast': must be one of slot, rca"),
+        ("run S1 --policy mp-ucb --policy mp-ucb", "policy mp-ucb: given twice"),
+        ("run S1 --horizon 0", "experiment.horizon = 0: must be a whole number from 1 to 10^10"),
+        ("run S1 --horizon 1e30", "experiment.horizon = 1e30: must be a whole number from 1 to 10^10"),
+        ("run S1 --horizon 10.5", "experiment.horizon = 10.5: must be a whole number"),
+        ("run S1 --horizon nan", "experiment.horizon = nan: must be a whole number"),
+        ("run S1 --horizon long", "experiment.horizon = long: must be a whole number"),
+        ("run S1 --replications 0", "experiment.replications = 0: must be a whole number from 1"),
+        ("run S1 --seed -1", "experiment.seed = -1: must be a whole number from 0"),
+        ("run S1 --threads 0", "--threads = 0: must be a whole number from 1"),
+        ("run missing.toml", "missing.toml: No such file"),
+        ("run S1 --policy missing.py:mine", "missing.py: No such file"),
+        ("show S5", "unknown scenario 'S5'"),
+        ("show S1 --seed -1", "--seed = -1"),
+        ("cost S4 1,2,3", "3 of them; S4 hands out 5"),
+        ("cost S4 1,2,3,4,11", "channel = 11: must be a whole number from 1 to 10"),
+        ("cost S4 1,2,3,4,4", "each channel once"),
+        ("cost S4 1,2,3,4,x", "channel = x"),
+        ("plot nowhere", "nowhere: no such folder"),
+        ("plot .", ".: holds no experiment"),
+    ],
+)
+def test_bad_arguments(refuse: Refuse, arguments: str, says: str) -> None:
+    assert says in refuse(*arguments.split())
+
+
+@pytest.mark.parametrize("arguments", [["--policy", "a\nb"], ["--horizon", "1\n2"]])
+def test_a_line_break_in_a_value_is_still_one_line(refuse: Refuse, arguments: list[str]) -> None:
+    refuse("run", "S1", *arguments)
+
+
+@pytest.mark.parametrize("seed", [2**53 + 1, 2**63 - 1])
+def test_a_large_seed_is_taken_exactly(ok: Callable[..., str], seed: int) -> None:
+    ok("run", "S1", *SMALL, "--seed", seed, "--out", "out")
+    assert ib.load("out").seed == seed
+
+
+CHANNELS = "p01 = [0.1, 0.2, 0.3]\np10 = [0.3, 0.2, 0.1]\n"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "says"),
+    [
+        ("users = 4\n" + CHANNELS, "scenario.users = 4: must be a whole number from 1 to 3"),
+        ("users = 0\n" + CHANNELS, "scenario.users = 0: must be a whole number from 1 to 3"),
+        ("users = 1\np01 = []\np10 = []", "scenario.p01: has 0 channels"),
+        ("users = 1\np01 = [0.1, 1.2]\np10 = [0.3, 0.2]", "scenario.p01, channel 2 = 1.2"),
+        ("users = 1\np01 = [0.1, 0.0]\np10 = [0.3, 0.0]", "scenario.p01, channel 2 = 0.0: must be a number above 0"),
+        ("users = 1\np01 = [0.1, nan]\np10 = [0.3, 0.2]", "scenario.p01, channel 2 = nan"),
+        ("users = 1\np01 = [0.1, true]\np10 = [0.3, 0.2]", "scenario.p01, channel 2 = True"),
+        ("users = 1\np01 = [0.1, 0.2]\np10 = [0.3]", "scenario.p10: has 1 entries, p01 has 2"),
+        ("users = 1\ntransition = [[[1.0, 0.0], [0.0, 1.0]]]\nrewards = [0.1, 1.0]", "must be irreducible"),
+        ('base = "S1"\nperturbation = { theta = [0.1, 0.2] }', "has 2 entries; must be 8"),
+        ('base = "S1"\nperturbation = { clear = 0.01 }', "scenario.perturbation.clear = 0.01: must be at least"),
+        ('base = "S9"', "unknown scenario 'S9'"),
+        ('base = "S1"\nuserz = 3', "unknown key in scenario 'userz': did you mean 'users'?"),
+        ('base = "S1"\nname = "../out"', "scenario.name = '../out'"),
+        ('base = "S1"\nname = "/tmp/out"', "scenario.name = '/tmp/out'"),
+        ('base = "S1"\nbase = "S2"', "not valid TOML: Cannot overwrite a value"),
+        pytest.param("users = 1\np10 = [0.1]\np01 = [1" + "0" * 400 + "]", "scenario.p01, channel 1", id="above 1e308"),
+        pytest.param('base = "S1"\nusers = 1' + "0" * 5000, "mine.toml", id="5001 digits"),
+        pytest.param('base = "S1"\nrewards = ' + "[" * 100_000, "mine.toml", id="100,000 deep"),
+    ],
+)  # fmt: skip
+def test_bad_scenario_file(refuse: Refuse, scenario: str, says: str) -> None:
+    Path("mine.toml").write_text(f"[scenario]\n{scenario}\n")
+    line = refuse("run", "mine.toml")
+    assert says in line
+    assert line.startswith("idleband: mine.toml: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "empty"),
+        (b"# nothing\n", "empty"),
+        (b'[scenario]\nname = "\xff"\n', "not UTF-8 at byte 19"),
+        (b"[scenario\n", "not valid TOML"),
+        (b"[experiment]\nhorizon = 5\n", "[scenario] is missing"),
+        (b'scenario = "S1"\n', "scenario = 'S1': must be a table"),
+        (b'[scenario]\nbase = "S1"\n[experiment]\nhorizons = 5\n', "'horizons': did you mean 'horizon'?"),
+        (b'[scenario]\nbase = "S1"\n[experiment]\nhorizon = 1.5\n', "experiment.horizon = 1.5"),
+        (b'[scenario]\nbase = "S1"\n[polcy]\n', "unknown key in the file 'polcy': did you mean 'policy'?"),
+        (b'[scenario]\nbase = "S1"\n[policy]\nname = "mp-ucb"\n', "write [[policy]], once for each"),
+        (b'[scenario]\nbase = "S1"\n[[policy]]\nL = 1\n', "policy.name = None"),
+        (b'[scenario]\nbase = "S1"\n[[policy]]\nname = "mp-ucb"\nL = []\n', "a grid needs at least one value"),
+        (b'[scenario]\nbase = "S1"\n[[policy]]\nname = "mp-ucb"\nL = [1, -1]\n', "L = -1: must be"),
+        (b'[scenario]\nbase = "S1"\n[[policy]]\nname = "../gone.py:mine"\n', "gone.py: No such file"),
+        (b'schema = 2\n[scenario]\nbase = "S1"\n', "schema = 2"),
+        (b'[scenario]\nbase = "S1"\n[[policy]]\nname = "a\\u0000.py:mine"\n', "embedded null byte"),
+    ],
+)
+def test_bad_experiment_file(refuse: Refuse, content: bytes, says: str) -> None:
+    Path("mine.toml").write_bytes(content)
+    line = refuse("run", "mine.toml", "--out", "out")
+    assert says in line
+    assert line.startswith("idleband: mine.toml: ")
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "says"),
+    [
+        ("def f(:\n", "mine", "cannot be imported: SyntaxError"),
+        ("1 / 0\n", "mine", "cannot be imported: ZeroDivisionError"),
+        ("x = 1\n", "mine", "holds no class under @idleband.register"),
+        (MINE, "thine", "'thine': did you mean 'mine'?"),
+        (MINE.replace("def select", "def choose"), "mine", "policy mine: select is missing"),
+        (MINE.replace('"mine"', '"mp-ucb"'), "mp-ucb", "this name is taken"),
+    ],
+)
+def test_bad_policy_file(refuse: Refuse, source: str, name: str, says: str) -> None:
+    Path("own.py").write_text(source)
+    assert says in refuse("run", "S1", "--policy", f"own.py:{name}")
+
+
+def test_a_policy_that_breaks_the_rules_is_named(call: Callable[..., tuple[int, str, str]]) -> None:
+    Path("mine.py").write_text(MINE.replace("m if", "m - (slot.t == 7 and m == 1) if"))
+    status, _, err = call("run", "S1", "--policy", "mine.py:mine", "--horizon", 50, "--out", "out")
+    assert status == 2
+    assert "policy mine: picks = [0, 0, 2, 3, 4] in slot 7" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "S1", *SMALL, "--out", "file"], "file: is a file"),
+        (["run", "S1", *SMALL, "--out", "file/a/b"], "file/a/b: lies below file, which is a file"),
+        (["run", "S2", *SMALL, "--out", "out"], "another scenario: name, p01, p10 differs"),
+        (["run", "S1", *SMALL, "--seed", "1", "--out", "out"], "holds another experiment (seed 0, not 1)"),
+        (["run", "S1", *SMALL, "--horizon", "300", "--out", "out"], "another experiment (horizon 200, not 300)"),
+        (["run", "S1", *SMALL, "--out", "foreign"], "foreign: holds results.parquet but no experiment.toml"),
+        (["plot", "file"], "file: no such folder"),
+        (["plot", "foreign"], "foreign: holds no experiment"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_left_alone(
+    finished: Path, refuse: Refuse, arguments: list[str], says: str
+) -> None:
+    shutil.copytree(finished, "out")
+    Path("file").write_text("precious")
+    Path("foreign").mkdir()
+    Path("foreign/results.parquet").write_text("precious")
+    assert says in refuse(*arguments)
+
+
+def damage_table_of_another_kind(path: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), path)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("damage", "name", "arguments", "says"),
+    [
+        (cut, "units/*.npz", ["run", "S1", *SMALL, "--out", "out"], "damaged"),
+        (cut, "results.parquet", ["plot", "out"], "out/results.parquet: damaged"),
+        (cut, "plays.parquet", ["plot", "out"], "out/plays.parquet: damaged"),
+        (cut, "experiment.toml", ["plot", "out"], "out/experiment.toml: "),
+        (cut, "experiment.toml", ["run", "S1", *SMALL, "--out", "out"], "out/experiment.toml: "),
+        (Path.unlink, "experiment.toml", ["plot", "out"], "out: holds no experiment"),
+        (Path.unlink, "results.parquet", ["plot", "out"], "out: not finished (results.parquet is missing)"),
+        (Path.unlink, "plays.parquet", ["plot", "out"], "out: not finished (plays.parquet is missing)"),
+        (cut, "units/*.npz", ["run", "S1", *SMALL, "--replications", "3", "--out", "out"], "damaged"),
+        (damage_table_of_another_kind, "results.parquet", ["plot", "out"], "out/results.parquet: "),
+        (lambda path: path.write_text(path.read_text().replace("seed = 0", 'seed = "x"')),
+            "experiment.toml", ["plot", "out"], "seed"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_named(
+    finished: Path, refuse: Refuse, damage: Callable[[Path], object], name: str, arguments: list[str], says: str
+) -> None:
+    shutil.copytree(finished, "out")
+    damage(next(Path("out").glob(name)))
+    assert says in refuse(*arguments)
