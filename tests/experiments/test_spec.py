@@ -24,7 +24,7 @@ S1 = ib.scenario("S1")
             {"beta": [0.1, 0.5], "shared": [True, False]},
             ["mp-lucb beta=0.1 shared=true", "mp-lucb beta=0.1", "mp-lucb beta=0.5 shared=true", "mp-lucb beta=0.5"],
         ),
-        ({"frame": ["slot", "rca"], "ridge": 2}, ["mp-lucb ridge=2", "mp-lucb ridge=2 frame=rca"]),
+        ({"frame": ["slot", "rca"], "lambda": 2}, ["mp-lucb lambda=2", "mp-lucb lambda=2 frame=rca"]),
     ],
 )
 def test_a_list_is_a_grid(entry: dict[str, Any], labels: list[str]) -> None:

@@ -17,7 +17,7 @@ def ranked(**parameters: Any) -> tuple[Station, np.ndarray, np.ndarray]:
     """A station after some slots, about to pick: its n_hat and widths from numpy.linalg."""
     station = Station("mp-lucb", K=4, M=2, **{"replace": "off", "beta": 0.7, "explore_first": True, **parameters})
     rng = np.random.default_rng(3)
-    ridge = parameters.get("ridge", 1.0)
+    ridge = parameters.get("lambda_", 1.0)
     shared = parameters.get("shared", False)
     A = [np.eye(2) * ridge for _ in range(4)]
     b = [np.zeros(2) for _ in range(4)]
@@ -34,20 +34,20 @@ def ranked(**parameters: Any) -> tuple[Station, np.ndarray, np.ndarray]:
 
 
 def mean_h(station: Station) -> np.ndarray:
-    return np.asarray(station.state.total_h / station.state.plays)
+    return np.asarray(station.state.estimates.total_h / station.state.estimates.plays)
 
 
 @pytest.mark.parametrize("ridge", [1.0, 0.2])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(("width", "sign"), [("optimistic", 1), ("pessimistic", -1)])
 def test_index_is_base_minus_estimate_and_width(width: str, sign: int, shared: bool, ridge: float) -> None:
-    station, n_hat, delta = ranked(width=width, shared=shared, ridge=ridge)
+    station, n_hat, delta = ranked(width=width, shared=shared, lambda_=ridge)
     np.testing.assert_allclose(station.slot.indices, mean_h(station) - n_hat + sign * delta, rtol=0, atol=1e-9)
 
 
 def test_base_index_adds_the_frames_own_width() -> None:
     station, n_hat, delta = ranked(base="index", L=0.9)
-    frame = np.sqrt(0.9 * math.log(31) / station.state.plays)
+    frame = np.sqrt(0.9 * math.log(31) / station.state.estimates.plays)
     np.testing.assert_allclose(station.slot.indices, mean_h(station) + frame - n_hat + delta, rtol=0, atol=1e-9)
 
 
@@ -109,7 +109,7 @@ def test_a_slot_without_a_sample_leaves_the_model_alone() -> None:
     station = Station("mp-lucb", K=1, M=1, world={"feedback": "reward"})
     station.play([0], x=[[1.0, 0.0]], n=[1.2])
     assert station.state.A_inv[0].tolist() == [[1.0, 0.0], [0.0, 1.0]]
-    assert station.state.plays[0] == 1
+    assert station.state.estimates.plays[0] == 1
 
 
 @pytest.mark.parametrize("world", ["S1", "S4"])
@@ -189,7 +189,7 @@ def test_margins_use_sensed_states() -> None:
     station.play([0, 0])  # channel 0 seen bad: mean h 0.1
     station.state.theta[:, 0] = [0.2, 0.2]
     station.choose(x=[[1.0, 0.0]] * 2)
-    np.testing.assert_allclose(station.state.margin, [0.1 - 0.2, 1 - 0.2])
+    np.testing.assert_allclose(station.state.estimates.margin, [0.1 - 0.2, 1 - 0.2])
 
 
 def test_a_replaced_channel_drops_its_block_and_its_replacement_starts_one() -> None:
@@ -197,9 +197,9 @@ def test_a_replaced_channel_drops_its_block_and_its_replacement_starts_one() -> 
     assert station.play([1, 0]) == [0]
     station.state.theta[:, 0] = [1.5, 0.0]
     assert station.choose(x=[[1.0, 0.0]] * 2) == [1]
-    assert station.state.blocks.phase.tolist() == [IDLE, SB1]
-    assert station.state.blocks.slots.tolist() == [0, 0]
-    assert int(station.state.blocks.dropped[0]) == 1
+    assert station.state.estimates.blocks.phase.tolist() == [IDLE, SB1]
+    assert station.state.estimates.blocks.slots.tolist() == [0, 0]
+    assert int(station.state.estimates.blocks.dropped[0]) == 1
     station.state.theta[:] = 0.0
     station.learn(1, 0)
     assert station.play([0, 0]) == [1]  # the block of the replacement goes on

@@ -83,7 +83,7 @@ def test_names() -> None:
 
 
 def test_every_row_of_the_table_is_a_parameter() -> None:
-    rows = {"beta", "target", "ridge", "base", "width", "estimate", "frame", "explore_first", "replace", "shared"}
+    rows = {"beta", "target", "lambda", "base", "width", "estimate", "frame", "explore_first", "replace", "shared"}
     for name in ("mp-lucb", "mp-lucb-rca", "mp-lucb-printed"):
         assert rows < set(POLICIES[name].parameters)
 
@@ -108,7 +108,7 @@ def test_three_names_are_three_settings() -> None:
         ("mp-lucb", {"beta": -1}, "beta = -1: must be a finite number of at least 0"),
         ("mp-lucb", {"beta": "much"}, "beta = 'much': must be a finite number of at least 0"),
         ("mp-lucb", {"beta": True}, "beta = True: must be"),
-        ("mp-lucb", {"ridge": 0}, "ridge = 0: must be a finite number of at least 1e-09"),
+        ("mp-lucb", {"lambda": 0}, "lambda = 0: must be a finite number of at least 1e-09"),
         ("mp-lucb", {"beta": 1e300}, "beta = 1e+300: must be a finite number of at least 0"),
         ("mp-lucb", {"width": "wide"}, "width = 'wide': must be one of optimistic, pessimistic"),
         ("mp-lucb", {"shared": 1}, "shared = 1: must be true or false"),

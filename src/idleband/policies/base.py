@@ -162,6 +162,11 @@ def _number(value: Any, kind: type) -> float | int | None:
     return number
 
 
+def _public(field_name: str) -> str:
+    """The parameter that a field holds: `lambda_` is lambda, which no field can be called."""
+    return field_name.removesuffix("_")
+
+
 @dataclass(frozen=True)
 class Policy:
     """A policy under its name: functions, parameters with defaults, and where it comes from."""
@@ -182,8 +187,9 @@ class Policy:
         """The parameters, by name, read from the annotations of `params`."""
         found = {}
         hints = get_type_hints(self.params, include_extras=True)
-        defaults: dict[str, Any] = self.params._field_defaults  # type: ignore[attr-defined]
-        for name, hint in hints.items():
+        defaults = {_public(name): default for name, default in self.params._field_defaults.items()}  # type: ignore[attr-defined]
+        for field_name, hint in hints.items():
+            name = _public(field_name)
             kind, bound, meaning = hint, None, ""
             if get_origin(hint) is Annotated:
                 kind, *notes = get_args(hint)
@@ -204,6 +210,7 @@ class Policy:
     def values(self, given: dict[str, Any]) -> dict[str, Any]:
         """All parameters as users write them: the given ones, checked, over the defaults."""
         parameters = self.parameters
+        given = {_public(name): value for name, value in given.items()}
         for name in given:
             if name not in parameters:
                 raise unknown(f"parameter of policy {self.name}", name, parameters)
@@ -215,4 +222,5 @@ class Policy:
     def compiled_params(self, values: dict[str, Any]) -> Any:
         """The `Params` that kernels read."""
         kinds = self.parameters
-        return self.params(**{name: kinds[name].kind(kinds[name].internal(v)) for name, v in values.items()})
+        # In order: a field and its parameter may differ by an underscore.
+        return self.params(*(p.kind(p.internal(values[name])) for name, p in kinds.items()))

@@ -1,0 +1,213 @@
+"""What MP-LUCB and MP-NUCB have in common: all but the model that predicts the perturbation.
+
+Li, Li, Lu, Liu and Jin, "A context augmented multi-play multi-armed bandit algorithm for fast channel allocation in
+opportunistic spectrum access", 2026, Algorithm 1. A model gives, for the context of channel k, a prediction n_hat and a
+squared width q. From there on
+
+    index = base - n_hat + factor sqrt(q)          base: what the channel's states have paid
+
+ranks the channels, in every slot or where a block of RCA's has ended; then outsiders replace candidates that the
+perturbation would spoil (lines 12-19). What the paper leaves open or prints so that it cannot learn is a parameter,
+declared here once; a policy lists those it has in its `Params`, and these functions read them there. A policy writes
+
+    n_hat of every channel                                                    into Estimates
+    places = places_to_fill(...)
+    if places > 0: q of every channel that contends(...)                       into Estimates
+    return choose(...)
+
+in `select`, and in `update` calls `observe_play` and learns `lesson(...)`, unless that is nan.
+"""
+
+import math
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from idleband.kernels.compile import jit
+from idleband.kernels.selection import top_m
+from idleband.policies.base import AtLeast, Flags, Floats, Ints, Known, OneOf, Slot
+from idleband.policies.regenerative import (
+    IDLE,
+    SB1,
+    Blocks,
+    block_index,
+    drop,
+    free_places,
+    log_slots,
+    new_blocks,
+    observe,
+    playing,
+    start_blocks,
+)
+
+TARGETS, BASES = ("perturbation", "prediction", "reward"), ("mean", "index", "none")
+PERTURBATION, PREDICTION, REWARD = range(3)
+MEAN, INDEX, NO_BASE = range(3)
+WIDTHS, ESTIMATES, FRAMES = ("optimistic", "pessimistic"), ("subtract", "add"), ("slot", "rca")
+OPTIMISTIC, PESSIMISTIC = range(2)
+SUBTRACT, ADD = range(2)
+SLOT, RCA = range(2)
+REPLACEMENTS = ("indicator", "reward", "off")
+BY_INDICATOR, BY_REWARD, NEVER = range(3)
+
+Lambda = Annotated[float, AtLeast(1e-9), "lambda in A = lambda I + the sum over what was learned from"]
+# Departure: line 22 of Algorithm 1 feeds the model its own prediction, so theta stays zero (`prediction`).
+Target = Annotated[int, OneOf(*TARGETS), "what is regressed on the context"]
+# Departure: eq. 4 has no state term although the argument before it needs one (`none` is as printed).
+Base = Annotated[int, OneOf(*BASES), "state term: mean h(s), that plus the frame's width, or none"]
+# Eq. 4 adds the width, the text argues from the largest perturbation.
+Width = Annotated[int, OneOf(*WIDTHS), "sign of the width: + or -"]
+# Departure: eq. 4 has + n_hat, so that the highest perturbation comes first (`add`).
+Estimate = Annotated[int, OneOf(*ESTIMATES), "sign of the estimated perturbation"]
+# Algorithm 1 ranks in every slot, section V-A has "the framework of RCA".
+Frame = Annotated[int, OneOf(*FRAMES), "rank every slot, or where a block has ended"]
+ExploreFirst = Annotated[bool, "channels without data come first; else their base is 0"]
+# Lines 12-19: j is undefined there and the margin is h(s) - n_hat (`reward`).
+Replace = Annotated[int, OneOf(*REPLACEMENTS), "margin by which outsiders replace candidates"]
+Shared = Annotated[bool, "one model for all channels instead of one each"]
+BaseWidth = Annotated[float, AtLeast(0.0), "width of the state term where base = index"]
+Synchronous = Annotated[bool, "frame rca: refill all places together"]
+
+
+class Estimates(NamedTuple):
+    total_h: Floats  # (K,) summed state reward h(s) over plays
+    plays: Floats  # (K,)
+    n_hat: Floats  # (K,) predicted perturbation
+    predicted: Ints  # (K,) the slot that n_hat is of
+    q: Floats  # (K,) squared width of the prediction, before the policy's factor
+    ranked: Ints  # (K,) the slot that q is of
+    margin: Floats  # (K,) what a channel is expected to leave after its perturbation, for the replacement
+    outside: Flags  # (K,) working array: available and not a candidate
+    blocks: Blocks
+
+
+def new_estimates(K: int) -> Estimates:
+    return Estimates(
+        total_h=np.zeros(K),
+        plays=np.zeros(K),
+        n_hat=np.zeros(K),
+        predicted=np.zeros(K, np.int64),
+        q=np.zeros(K),
+        ranked=np.zeros(K, np.int64),
+        margin=np.zeros(K),
+        outside=np.zeros(K, np.bool_),
+        blocks=new_blocks(K),
+    )
+
+
+@jit
+def places_to_fill(known: Known, params: Any, estimates: Estimates, slot: Slot) -> int:
+    """How many places are given away in this slot; in the slot frame all of them."""
+    if params.frame == SLOT:
+        return known.M
+    return free_places(estimates.blocks, slot.available, known.M, params.synchronous)
+
+
+@jit
+def contends(params: Any, estimates: Estimates, k: int) -> bool:
+    """Whether channel k can get a place now, and needs an index: not if it is in a block."""
+    return params.frame == SLOT or estimates.blocks.phase[k] == IDLE
+
+
+@jit
+def choose(
+    known: Known, params: Any, L: float, factor: float, estimates: Estimates, slot: Slot, places: int, picks: Ints
+) -> int:
+    """Rank, fill the places, replace; how many picks. n_hat, and q of all contenders, are of this slot; L is the width
+    of the state term, factor that of the prediction."""
+    blocks = estimates.blocks
+    if places > 0:
+        log_time = L * math.log(slot.t) if params.frame == SLOT else log_slots(blocks, L)
+        for k in range(known.K):
+            if contends(params, estimates, k):
+                delta = factor * math.sqrt(estimates.q[k])
+                index = base(known, params, estimates, k, log_time)
+                index += estimates.n_hat[k] if params.estimate == ADD else -estimates.n_hat[k]
+                index += delta if params.width == OPTIMISTIC else -delta
+                slot.indices[k] = index
+    if params.frame == SLOT:
+        count = top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+    else:
+        if places > 0:
+            start_blocks(blocks, slot, places, picks)
+        count = playing(blocks, picks)
+    if params.replace != NEVER:
+        replace(known, params, estimates, slot, picks, count)
+    return count
+
+
+@jit
+def base(known: Known, params: Any, estimates: Estimates, k: int, log_time: float) -> float:
+    """The state term of channel k's index; log_time is L ln t, or L ln t2 in RCA's frame."""
+    blockwise = params.frame == RCA and params.base == INDEX
+    data = estimates.blocks.slots[k] if blockwise else estimates.plays[k]
+    if data == 0.0:
+        return np.inf if params.explore_first else 0.0
+    if params.base == NO_BASE:
+        return 0.0
+    if blockwise:
+        return block_index(estimates.blocks, k, known.h_span, log_time)
+    mean = estimates.total_h[k] / estimates.plays[k]
+    if params.base == INDEX:
+        mean += known.h_span * math.sqrt(log_time / estimates.plays[k])
+    return mean
+
+
+@jit
+def replace(known: Known, params: Any, estimates: Estimates, slot: Slot, picks: Ints, count: int) -> None:
+    """Lines 12-19: outsiders in channel order, each with margin >= 0, take the place of the first candidate whose
+    margin is <= 0 and smaller."""
+    margin, outside = estimates.margin, estimates.outside
+    for k in range(known.K):
+        s = slot.sensed[k]
+        if s < 0:  # departure: line 6 observes every state, a base station that senses only what it plays cannot
+            term = estimates.total_h[k] / estimates.plays[k] if estimates.plays[k] > 0.0 else 1.0
+        elif params.replace == BY_REWARD:
+            term = known.h[k, s]
+        else:
+            term = 1.0 if known.good[k, s] else 0.0
+        margin[k] = term - estimates.n_hat[k]
+        outside[k] = slot.available[k]
+    weak = 0
+    for i in range(count):
+        outside[picks[i]] = False
+        weak += margin[picks[i]] <= 0.0
+    for j in range(known.K):
+        if weak == 0:
+            break
+        if outside[j] and margin[j] >= 0.0:
+            for i in range(count):
+                out = picks[i]
+                if margin[out] <= 0.0 and margin[out] < margin[j]:
+                    picks[i] = j
+                    weak -= margin[j] > 0.0
+                    if params.frame == RCA:
+                        drop(estimates.blocks, out)
+                        estimates.blocks.phase[j] = SB1
+                    break
+
+
+@jit
+def observe_play(known: Known, params: Any, estimates: Estimates, k: int, s: int) -> None:
+    """Channel k was played and was in state s."""
+    h = known.h[k, s]
+    estimates.total_h[k] += h
+    estimates.plays[k] += 1.0
+    if params.frame == RCA:
+        observe(estimates.blocks, k, s, h, params.synchronous)
+
+
+@jit
+def lesson(known: Known, params: Any, k: int, s: int, r: float, n: float, predicted: float) -> float:
+    """What the model is told that the perturbation was; nan: nothing to learn."""
+    if params.target == PREDICTION:
+        return predicted
+    if params.target == REWARD:
+        return r
+    if known.measured:
+        return n
+    if not known.threshold:
+        return known.h[k, s] - r
+    if known.good[k, s]:
+        return 1.0 if r <= known.low else 0.0  # a chance of being spoilt instead of a size
+    return np.nan  # a bad channel pays 0.1 whatever the perturbation
