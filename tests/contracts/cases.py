@@ -39,6 +39,8 @@ SCENARIOS: dict[str, ib.Scenario] = {
     "additive": ib.scenario("S4", reward="additive", perturbation={"clear": 0.8, "per_channel": True}),
     "reward feedback": ib.scenario("S2", feedback="reward", sensing="all"),
     "additive reward feedback": ib.scenario("S3", feedback="reward", reward="additive"),
+    "quadratic": ib.scenario("S1", perturbation="quadratic"),
+    "cosine": ib.scenario("S4", perturbation={"kind": "cosine", "per_channel": True}),
     "coming and going": ib.scenario(
         "S1", users=3, availability=[[1] * 10, [0, 1] * 5, [1, 0] * 5, [0] * 9 + [1], [0] * 10, [1] * 10]
     ),

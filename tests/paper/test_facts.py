@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import idleband as ib
-from idleband.scenario.perturbation import below
+from idleband.scenario.cube import below
 from idleband.scenario.presets import PRESETS
 
 NAMES = sorted(PRESETS)

@@ -97,5 +97,25 @@ def test_the_text_of_other_scenarios() -> None:
     assert "p01" not in three
     assert "theta = " not in three  # one per channel: too much for a line
     none = card_text(card(ib.scenario("S4", perturbation="none")))
-    assert "perturbation none\n" in none
+    assert "perturbation none: n = 0\n" in none
     assert "theta" not in none
+
+
+def test_the_text_of_another_law() -> None:
+    lines = card_text(card(ib.scenario("S4", perturbation="quadratic"))).split("\n")
+    assert lines[2].startswith(
+        "perturbation quadratic: n = 0.5 + c z^2, z = a . (x - 1/2), theta = (c, a); clear = 0.7 ("
+    )
+    assert len(lines[3].split(", ")) == 9
+
+
+def test_what_comes_from_a_sample_is_said() -> None:
+    many = ib.scenario("S4", context={"dimension": 20}, perturbation="cosine")
+    text = card_text(card(many))
+    assert (
+        "\nmean, perturbed: from a sample, standard error 0.0004\nP(n<1): from a sample, standard error 0.0005" in text
+    )
+    additive = card_text(card(ib.scenario(many, reward="additive")))  # whose means are exact
+    assert additive.endswith("\nP(n<1): from a sample, standard error 0.0005")
+    assert "mean, perturbed: from" not in additive
+    assert "from a sample" not in card_text(card(ib.scenario("S4")))

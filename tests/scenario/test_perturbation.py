@@ -1,139 +1,130 @@
-"""P(n < level) against exact arithmetic and sampling, and the thetas that are drawn to meet it."""
+"""What each law says of itself against sampling and closed forms, and the thetas that are drawn for it."""
 
 import math
-from fractions import Fraction
-from itertools import product
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import idleband as ib
-from idleband.scenario.perturbation import LINEAR, NONE, SAMPLES, below, least_clear, perturb
+from idleband.kernels.rng import LAW, stream
+from idleband.scenario.cube import SAMPLES, below
+from idleband.scenario.perturbation import COSINE, LAWS, LINEAR, NONE, QUADRATIC, least_clear, perturb
+from tests.scenario.test_cube import exact_below
 
 Floats = npt.NDArray[np.float64]
 
-
-def exact_below(theta: Floats, level: float) -> float:
-    """The corner sum in exact arithmetic, with the same reflection of negative entries."""
-    weights = [Fraction(abs(float(w))) for w in theta if w != 0]
-    over = Fraction(level) + sum(Fraction(-float(w)) for w in theta if w < 0)
-    if not weights:
-        return float(over > 0)
-    total = Fraction(0)
-    for corner in product((0, 1), repeat=len(weights)):
-        rest = over - sum(w for w, v in zip(weights, corner, strict=True) if v)
-        total += (-1) ** sum(corner) * max(rest, Fraction(0)) ** len(weights)
-    return float(total / (math.factorial(len(weights)) * math.prod(weights)))
+# The laws once more, as they are written down: contexts as rows.
+FORMULAS: dict[str, Callable[[Floats, Floats], Floats]] = {
+    "none": lambda theta, x: np.zeros(len(x)),
+    "linear": lambda theta, x: x @ theta,
+    "quadratic": lambda theta, x: 0.5 + theta[0] * ((x - 0.5) @ theta[1:]) ** 2,
+    "cosine": lambda theta, x: theta[0] + 0.5 * np.cos(6 * ((x - 0.5) @ theta[1:])),
+}
+NONLINEAR = ["quadratic", "cosine"]
 
 
-def irwin_hall(d: int, level: Fraction) -> float:
-    """P(the sum of d uniforms < level), exactly, for any d."""
-    terms = ((-1) ** k * math.comb(d, k) * (level - k) ** d for k in range(math.floor(level) + 1))
-    return float(sum(terms, Fraction(0)) / math.factorial(d))
+# --- what a law says of itself ---------------------------------------------------------------------------------------
 
 
-entries = st.one_of(st.just(0.0), st.floats(0.01, 1), st.floats(-1, -0.01))
-thetas = st.lists(entries, min_size=1, max_size=6).map(np.array)
+@pytest.mark.parametrize(("law", "kind"), list(enumerate(FORMULAS)))
+def test_perturb_is_the_formula(law: int, kind: str) -> None:
+    assert (LAWS[kind].number, LAWS[kind].name) == (law, kind)
+    rng = np.random.default_rng(1)
+    theta, x, n = rng.normal(size=(3, LAWS[kind].size(4))), rng.random((3, 4)), np.full(3, np.nan)
+    perturb(law, theta, x, n)
+    expected = [FORMULAS[kind](theta[k], x[k : k + 1])[0] for k in range(3)]
+    np.testing.assert_allclose(n, expected, rtol=1e-13)
 
 
-# --- P(n < level) ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", FORMULAS)
+def test_perturb_compiled_equals_interpreted(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    theta, x = rng.normal(size=(500, LAWS[kind].size(8))), rng.random((500, 8))
+    compiled, interpreted = np.zeros(500), np.zeros(500)
+    perturb(LAWS[kind].number, theta, x, compiled)
+    getattr(perturb, "py_func", perturb)(LAWS[kind].number, theta, x, interpreted)
+    np.testing.assert_array_equal(compiled, interpreted)
+
+
+def test_perturb_on_hand_cases() -> None:
+    x, n = np.array([[0.0, 1.0]]), np.full(1, np.nan)
+    for law, theta, expected in (
+        (NONE, [5.0, 5.0], 0.0),
+        (LINEAR, [0.25, 0.5], 0.5),
+        (QUADRATIC, [4.0, -1.0, 0.0], 1.5),  # z = 1/2
+        (QUADRATIC, [4.0, 1.0, 1.0], 0.5),  # z = 0
+        (COSINE, [0.7, 1.0, 1.0], 1.2),
+        (COSINE, [0.7, 0.0, math.pi / 3], 0.2),  # 6 z = pi
+    ):
+        perturb(law, np.array([theta]), x, n)
+        assert n[0] == pytest.approx(expected, abs=1e-15), (law, theta)
+
+
+GIVEN = {
+    "quadratic": [[2.0, 1.0], [5.0, 0.6, -0.8], [-3.0, 0.5, 0.5, 0.7], [0.0, 1.0, 1.0], [4.0, 0.0, 0.0], [-1e-3, 1.0]],
+    "cosine": [[0.6, 1.0], [0.9, 0.6, -0.8], [0.2, 3.0, -2.0, 0.5], [0.4, 0.0, 0.0], [1.0, 100.0], [0.7, 0.05]],
+    "linear": [[0.5, 1.0, -0.7]],
+    "none": [[0.0, 0.0]],
+}
+CASES = [(kind, theta) for kind, thetas in GIVEN.items() for theta in thetas]
+
+
+@pytest.mark.parametrize(("kind", "theta"), CASES, ids=[f"{kind} {theta}" for kind, theta in CASES])
+def test_chances_means_and_bounds_agree_with_sampling(kind: str, theta: list[float]) -> None:
+    law, row = LAWS[kind], np.array(theta)
+    d, samples = len(theta) - (law.size(1) - 1), 200_000
+    n = FORMULAS[kind](row, np.random.default_rng(5).random((samples, d)))
+    mean, error = law.mean(row)
+    assert abs(n.mean() - mean) <= 5 * (n.std() / math.sqrt(samples) + error) + 1e-12
+    least, most = law.bounds(row)
+    assert least - 1e-12 <= n.min() <= n.max() <= most + 1e-12
+    assert most - n.max() + n.min() - least <= 0.2 * (most - least) + 1e-12  # and no wider than they need to be
+    for level in (-1.0, 0.0, 0.3, 0.5, 0.7, 1.0, 1.3, 2.0):
+        p, error = law.chance(row, level)
+        share = float(np.mean(n < level))
+        assert abs(share - p) <= 5 * math.hypot(math.sqrt(p * (1 - p) / samples), error), level
+        assert abs(law.chance(row, np.nextafter(level, 9))[0] - p) < 1e-6 or least == most  # no atoms
 
 
 @pytest.mark.parametrize(
-    ("theta", "level", "expected"),
+    ("kind", "theta", "level", "expected"),
     [
-        ([2.0], 0.5, 0.25),
-        ([2.0], 2.0, 1.0),
-        ([2.0], 3.0, 1.0),
-        ([2.0], 0.0, 0.0),
-        ([2.0], -1.0, 0.0),
-        ([1.0, 1.0], 1.0, 0.5),
-        ([1.0, 1.0], 0.5, 0.125),
-        ([1.0, 2.0], 1.0, 0.25),
-        ([1.0, 1.0, 1.0], 1.0, 1 / 6),
-        ([1.0, 1.0, 1.0], 1.5, 0.5),
-        ([1.0, 1.0, 1.0], 2.0, 5 / 6),
-        ([0.0, 2.0, 0.0], 0.5, 0.25),  # zeros drop out
-        ([0.0, 0.0], 1.0, 1.0),  # n is 0, always
-        ([0.0, 0.0], 0.0, 0.0),  # and not below 0
-        ([0.0, 0.0], -0.5, 0.0),
-        ([-1.0], -0.25, 0.75),  # negative entries are reflected
-        ([-1.0], 0.0, 1.0),
-        ([-1.0], -1.0, 0.0),
-        ([1.0, -1.0], 0.0, 0.5),
-        ([1.0, -1.0], 0.5, 0.875),
-        ([-1.0, 0.0, -1.0], -1.5, 0.125),
+        ("quadratic", [8.0, 1.0], 1.0, 0.5),  # |x - 1/2| < 1/4
+        ("quadratic", [2.0, 1.0], 1.0, 1.0),
+        ("quadratic", [2.0, 1.0], 0.5, 0.0),
+        ("quadratic", [-8.0, 1.0], 0.0, 0.5),
+        ("quadratic", [-8.0, 1.0], 0.5, 1.0),  # n = 0.5 in one point only
+        ("quadratic", [-8.0, 0.0], 0.5, 0.0),  # n = 0.5, always
+        ("quadratic", [0.0, 1.0], 0.5, 0.0),
+        ("quadratic", [0.0, 1.0], 0.6, 1.0),
+        ("quadratic", [8.0, 1.0, 1.0], 1.0, 1 - 0.75**2),  # |x1 + x2 - 1| < 1/4
+        ("cosine", [1.0, math.pi / 3], 1.0, 0.5),  # 6 z from -pi to pi
+        ("cosine", [0.75, math.pi / 3], 1.0, 2 / 3),  # cos < 1/2
+        ("cosine", [0.5, math.pi / 3], 0.0, 0.0),
+        ("cosine", [0.5, math.pi / 3], 1.0, 1.0),
+        ("cosine", [0.75, 10 * math.pi / 3], 1.0, 2 / 3),  # ten periods
+        ("cosine", [0.75, 0.0], 1.0, 0.0),  # n = 1.25, always
+        ("cosine", [0.25, 0.0], 1.0, 1.0),
     ],
 )
-def test_below_on_hand_cases(theta: list[float], level: float, expected: float) -> None:
-    found, error = below(np.array(theta), level)
+def test_chances_on_hand_cases(kind: str, theta: list[float], level: float, expected: float) -> None:
+    found, error = LAWS[kind].chance(np.array(theta), level)
     assert found == pytest.approx(expected, abs=1e-12)
     assert error == 0
 
 
-@given(thetas, st.floats(-4, 4))
-def test_below_equals_exact_arithmetic(theta: Floats, level: float) -> None:
-    found, error = below(theta, level)
-    assert 0 <= found <= 1
-    assert found == pytest.approx(exact_below(theta, level), abs=1e-8 + 5 * error)
-
-
-@pytest.mark.parametrize(
-    "theta",
-    [
-        [0.117, 0.279, 0.112, 0.443, 0.308, 0.152, 0.182, 0.197],
-        [0.9, -0.3, 0.0, 0.7, -0.2],
-        [0.2] * 12,
-        [1.0, 0.5, 1e-9],
-        [0.2] * 18,
-    ],
-    ids=["prototype", "signs", "twelve", "unlike", "eighteen"],
-)
-@pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
-def test_below_agrees_with_sampling(theta: list[float], level: float) -> None:
-    samples = 200_000
-    x = np.random.default_rng(11).random((samples, len(theta)))
-    share = float(np.mean(x @ np.array(theta) < level))
-    found, error = below(np.array(theta), level)
-    sigma = math.hypot(math.sqrt(found * (1 - found) / samples), error)
-    assert abs(share - found) <= 5 * sigma
-
-
-@pytest.mark.parametrize("tiny", [1e-6, 1e-9, 1e-100, 5e-324])
-def test_below_with_entries_of_very_unlike_size(tiny: float) -> None:
-    """The corner sum cancels, so a sample answers and says how well: the tiny entries do not move the answer by more
-    than their size."""
-    found, error = below(np.array([1.0, tiny, 0.5, tiny, tiny, 1.0]), 1.0)
-    assert 0 < error <= 0.5 / math.sqrt(SAMPLES)
-    assert abs(found - exact_below(np.array([1.0, 0.5, 1.0]), 1.0)) < 5 * error + 10 * tiny
-
-
-@pytest.mark.parametrize(("d", "level"), [(17, 8), (20, 10), (20, 7), (24, 13)])
-def test_below_in_many_dimensions_is_sampled_with_its_error(d: int, level: int) -> None:
-    found, error = below(np.full(d, 0.25), level / 4)
-    exact = irwin_hall(d, Fraction(level))
-    assert error == pytest.approx(math.sqrt(exact * (1 - exact) / SAMPLES), rel=0.05)
-    assert abs(found - exact) < 5 * error
-    assert below(np.full(d, 0.25), level / 4) == (found, error)  # the sample is fixed
-
-
-@given(thetas, st.floats(-4, 4), st.floats(0, 4))
-def test_below_rises_with_the_level(theta: Floats, level: float, more: float) -> None:
-    (low, error), (high, other) = below(theta, level), below(theta, level + more)
-    assert low <= high + 1e-9 + 5 * (error + other)
-
-
-@given(thetas, st.floats(-4, 4))
-def test_below_of_the_mirror_image(theta: Floats, level: float) -> None:
-    """P(-n < -level) = P(n > level), and n has no atoms unless theta is zero."""
-    if not np.any(theta):
-        return
-    (p, error), (q, other) = below(theta, level), below(-theta, -level)
-    assert p + q == pytest.approx(1, abs=1e-8 + 5 * (error + other))
+@pytest.mark.parametrize("kind", NONLINEAR)
+def test_errors_of_a_sample_are_carried_on(kind: str) -> None:
+    scenario = ib.scenario("S1", context={"dimension": 20}, perturbation={"kind": kind})
+    theta = scenario.theta(0, 0)
+    chances, error = scenario.chances(theta, 1.0)
+    assert error == pytest.approx(math.sqrt(0.7 * 0.3 / SAMPLES), rel=0.01)
+    assert np.abs(chances - 0.7).max() < 1e-5
+    assert scenario.mean_rewards(theta)[1] == pytest.approx(0.9 * error)
+    assert ib.scenario(scenario, reward="additive").mean_rewards(theta)[1] == 0  # means are exact in any dimension
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 4, 8])
@@ -143,15 +134,6 @@ def test_least_clear_is_the_smallest_over_directions(dimension: int) -> None:
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     assert all(below(direction, 1.0)[0] >= least - 1e-12 for direction in directions)
     assert least == pytest.approx(exact_below(np.full(dimension, dimension**-0.5), 1.0), abs=1e-9)
-
-
-def test_perturb_is_theta_times_context() -> None:
-    rng = np.random.default_rng(1)
-    theta, x, n = rng.normal(size=(3, 4)), rng.random((3, 4)), np.full(3, np.nan)
-    perturb(LINEAR, theta, x, n)
-    np.testing.assert_allclose(n, np.sum(theta * x, axis=1), rtol=1e-14)
-    perturb(NONE, theta, x, n)
-    assert n.tolist() == [0, 0, 0]
 
 
 # --- drawn thetas ----------------------------------------------------------------------------------------------------
@@ -244,6 +226,113 @@ def test_theta_is_writeable_whatever_it_comes_from(settings: dict[str, Any]) -> 
 
 def test_chances_with_zeros_of_both_signs() -> None:
     theta = np.array([[0.0, 2.0], [-0.0, 2.0], [0.0, 4.0], [2.0, -0.0]])
-    chances, error = ib.scenario("S1", perturbation="none").chances(theta, 1.0)
+    chances, error = ib.scenario("S1").chances(theta, 1.0)
     assert chances.tolist() == [0.5, 0.5, 0.25, 0.5]
     assert error == 0
+
+
+# --- drawn for the other laws ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", NONLINEAR)
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize(("clear", "dimension"), [(0.01, 8), (0.3, 2), (0.7, 8), (0.97, 8), (1.0, 3), (0.7, 1)])
+def test_a_drawn_law_meets_its_clear(kind: str, per_channel: bool, clear: float, dimension: int) -> None:
+    scenario = world(dimension, kind=kind, clear=clear, per_channel=per_channel)
+    law, samples = LAWS[kind], 100_000
+    x = np.random.default_rng(2).random((samples, dimension))
+    least, most = law.drawn_bounds(dimension, clear, None)
+    for seed in range(3):
+        theta = scenario.theta(seed, 0)
+        assert theta.shape == (4, dimension + 1)
+        assert np.all(theta[:, 1:] >= 0)
+        np.testing.assert_allclose(np.linalg.norm(theta[:, 1:], axis=1), 1, rtol=1e-12)
+        assert len(np.unique(theta, axis=0)) == (4 if per_channel and dimension > 1 else 1)
+        for row in theta if per_channel else theta[:1]:
+            assert law.chance(row, 1.0) == (pytest.approx(clear, abs=1e-6), 0)
+            n = FORMULAS[kind](row, x)
+            assert abs(np.mean(n < 1) - clear) <= 5 * math.sqrt(clear * (1 - clear) / samples) + 1e-9
+            assert least <= law.bounds(row)[0] <= law.bounds(row)[1] <= most
+
+
+def test_directions_are_those_of_the_linear_law() -> None:
+    usual = world(theta_norm=1.0).theta(4, 2)[0]
+    for kind in NONLINEAR:
+        np.testing.assert_array_equal(world(kind=kind).theta(4, 2)[0, 1:], usual)
+
+
+def test_strengths_at_the_usual_clear() -> None:
+    """c is about 5.6 and m about 0.65: 5.58 is the c of a normal z, which sums of uniforms come close to from below."""
+    drawn = {kind: [world(kind=kind).theta(seed, 0)[0, 0] for seed in range(30)] for kind in NONLINEAR}
+    assert all(4.6 < c < 5.6 for c in drawn["quadratic"])
+    assert all(0.6 < m < 0.7 for m in drawn["cosine"])
+    equal = np.full(8, 8**-0.5)
+    assert LAWS["quadratic"].chance(np.array([5.58, *equal]), 1.0)[0] == pytest.approx(0.7, abs=0.01)
+
+
+@pytest.mark.parametrize("kind", NONLINEAR)
+def test_a_line_explains_next_to_nothing(kind: str) -> None:
+    """The best line is flat, because n is even about the middle of the cube: R^2 of a fit is chance alone, d / samples
+    on average."""
+    samples, d = 50_000, 8
+    x = np.random.default_rng(6).random((samples, d))
+    for seed in range(3):
+        n = FORMULAS[kind](world(d, kind=kind).theta(seed, 0)[0], x)
+        columns = np.column_stack([np.ones(samples), x])
+        rest = n - columns @ np.linalg.lstsq(columns, n, rcond=None)[0]
+        assert 1 - rest.var() / n.var() < 6 * d / samples
+
+
+def test_no_slice_through_the_middle_is_larger_than_root_two() -> None:
+    """What bounds the quadratic law's c, and with it the rewards, whatever is drawn."""
+    rng = stream(0, 0, LAW)
+    for d in (1, 2, 3, 8):
+        for clear in (0.01, 0.1, 0.7, 1.0):
+            for _ in range(20):
+                theta = LAWS["quadratic"].draw(rng, d, clear, None)
+                assert theta[0] <= 4 / clear**2
+                assert LAWS["quadratic"].bounds(theta)[1] <= 0.5 + d / clear**2
+    half = np.array([4 / 0.01**2, math.sqrt(0.5), math.sqrt(0.5)])  # the largest slice there is
+    assert LAWS["quadratic"].chance(half, 1.0)[0] == pytest.approx(0.01, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", NONLINEAR)
+@pytest.mark.parametrize("reward", ["threshold", "additive"])
+def test_a_path_pays_what_the_law_says(kind: str, reward: str) -> None:
+    """Perturbations along a path, and all rewards within the range that policies know."""
+    scenario = ib.scenario("S2", reward=reward, perturbation={"kind": kind, "per_channel": True})
+    slots = ib.simulate(scenario, "mp-random", horizon=2000, replications=1, record="slots").slots
+    assert slots is not None
+    theta = scenario.theta(0, 0)
+    x = slots[[f"x{i}" for i in range(8)]].to_numpy().reshape(2000, 10, 8)
+    n = slots["perturbation"].to_numpy().reshape(2000, 10)
+    law = LAWS[kind]
+    for k in range(10):
+        np.testing.assert_allclose(n[:, k], FORMULAS[kind](theta[k], x[:, k]), rtol=1e-12)
+        assert abs(n[:, k].mean() - law.mean(theta[k])[0]) < 5 * n[:, k].std() / math.sqrt(2000)
+    low, high = scenario.reward_range()
+    paid = slots["reward"].dropna()
+    assert low <= paid.min() <= paid.max() <= high
+    gained = slots.groupby("channel")["expected_reward"]
+    means, error = scenario.mean_rewards(theta)
+    assert error == 0
+    assert np.all(np.abs(gained.mean() - means) < 5 * gained.std() / math.sqrt(2000))
+
+
+def test_reward_ranges() -> None:
+    def range_of(**perturbation: Any) -> tuple[float, float]:
+        return ib.scenario("S1", reward="additive", perturbation=perturbation).reward_range()
+
+    assert range_of(kind="quadratic", clear=0.5) == (0.1 - 0.5 - 8 / 0.25, 1 - 0.5)
+    assert range_of(kind="cosine") == (0.1 - 2, 1.0)
+    assert range_of(kind="quadratic", theta=[4.0, 1.0] + [0.0] * 7) == (0.1 - 1.5, 1 - 0.5)
+    assert range_of(kind="quadratic", theta=[-4.0, 1.0] + [0.0] * 7) == (0.1 - 0.5, 1 + 0.5)
+    low, high = range_of(kind="cosine", theta=[0.7, math.pi / 6] + [0.0] * 7)  # 6 z from -pi/2 to pi/2
+    assert (low, high) == (0.1 - 1.2, pytest.approx(1 - 0.7))
+
+
+@pytest.mark.parametrize("kind", NONLINEAR)
+def test_a_given_theta_of_another_law_is_used_as_it_is(kind: str) -> None:
+    one, each = [0.7, 0.6, -0.8], [[0.1 * k, 0.3, 0.4] for k in range(4)]
+    assert world(2, kind=kind, theta=one).theta(0, 0).tolist() == [one] * 4
+    assert world(2, kind=kind, theta=each).theta(7, 9).tolist() == each

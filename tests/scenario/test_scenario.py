@@ -131,12 +131,18 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
         if draw(st.booleans()):
             table["good"] = [draw(st.lists(st.integers(0, S - 1))) for S in states]
     theta = exactly(st.floats(-1e6, 1e6), d)
+    longer = exactly(st.floats(-1e3, 1e3), d + 1)
+    nonlinear = st.sampled_from(["quadratic", "cosine"])
     laws = st.one_of(
         st.just("none"),
         st.just({"kind": "none"}),
         st.fixed_dictionaries({"clear": st.just(1.0)}, optional={"per_channel": st.booleans()}),
         st.fixed_dictionaries({"theta_norm": st.floats(0, 1)}, optional={"per_channel": st.booleans()}),
         st.fixed_dictionaries({"kind": st.just("linear"), "theta": st.one_of(theta, exactly(theta, K))}),
+        st.fixed_dictionaries({"kind": nonlinear, "theta": st.one_of(longer, exactly(longer, K))}),
+        st.fixed_dictionaries(
+            {"kind": nonlinear}, optional={"clear": st.floats(0.01, 1), "per_channel": st.booleans()}
+        ),
     )
     table["context"] = {"dimension": d}
     table["perturbation"] = draw(laws)
@@ -190,6 +196,7 @@ def test_there_and_back_through_a_file(table: dict[str, Any], tmp_path_factory: 
         {"perturbation": {"clear": 0.71}},
         {"perturbation": {"clear": 0.7, "per_channel": True}},
         {"perturbation": {"theta_norm": 0.7}},
+        {"perturbation": {"kind": "quadratic", "clear": 0.7}},
         {"availability": [[1] * 9 + [0]]},
     ],
     ids=str,
@@ -322,7 +329,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (s1(context={"dimension": 1e9}), "scenario.context.dimension = 1000000000.0: must be a whole number from 1"),
     (s1(context=8), "scenario.context = 8: must be a table of settings"),
     # perturbation
-    (s1(perturbation="liner"), f"{LAW}.kind = 'liner': must be one of none, linear"),
+    (s1(perturbation="liner"), f"{LAW}.kind = 'liner': must be one of none, linear, quadratic, cosine"),
     (s1(perturbation=0.7), f"{LAW} = 0.7: must be a table of settings"),
     (law(theta=[0.1] * 7), f"{LAW}.theta: has 7 entries; must be 8, the dimension"),
     (law(theta=[]), f"{LAW}.theta: has 0 entries; must be 8"),
@@ -345,6 +352,17 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (law(theta=[0.1] * 8, clear=0.7), f"{LAW}.theta: {ONE_OF}"),
     (law(theta=[0.1] * 8, per_channel=True), f"{LAW}.per_channel: only for a drawn theta"),
     (law(per_channel=1), f"{LAW}.per_channel = 1: must be true or false"),
+    (
+        law(kind="quadratic", theta_norm=0.5),
+        f"{LAW}.theta_norm: only for the linear law; the quadratic law takes clear",
+    ),
+    (law(kind="cosine", theta_norm=0.5, clear=0.7), f"{LAW}.theta_norm: only for the linear law"),
+    (law(kind="cosine", theta=[0.1] * 9, clear=0.7), f"{LAW}.theta: {ONE_OF}"),
+    (law(kind="quadratic", theta=[0.1] * 8), f"{LAW}.theta: has 8 entries; must be 9, for n = 0.5 + c z^2, z = a . (x"),
+    (law(kind="cosine", theta=[[0.1] * 8] * 10), f"{LAW}.theta: has 8 entries; must be 9, for n = m + 0.5 cos(6 z)"),
+    (law(kind="cosine", theta=[2e3] * 9), f"{LAW}.theta = 2000.0: must be a number of at least -1000 and at most 1000"),
+    (law(kind="quadratic", clear=0.001), f"{LAW}.clear = 0.001: must be at least 0.01, the smallest P(n < 1) that the"),
+    (law(kind="quadratic", per_channel=1), f"{LAW}.per_channel = 1: must be true or false"),
     (law(kind="none", clear=0.7), f"{LAW}.clear: means nothing where kind is none"),
     # availability
     (s1(availability=[[1] * 10, [1] * 9]), "scenario.availability, row 2: has 9 entries; must be 10, one per channel"),

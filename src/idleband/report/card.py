@@ -10,13 +10,14 @@ def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
     """The facts of a scenario; where theta is drawn, those of replication 1 under the seed."""
     theta = scenario.theta(seed, 0)
     means, error = scenario.mean_rewards(theta)
-    clear, _ = scenario.chances(theta, 1.0)
+    clear, clear_error = scenario.chances(theta, 1.0)
     table = scenario.table_means
     return {
         **scenario.to_dict(),
         "channels": scenario.K,
         "theta": theta.tolist() if len({tuple(row) for row in theta.tolist()}) > 1 else theta[0].tolist(),
         "theta_drawn": scenario.perturbation.drawn,
+        "law": scenario.perturbation.law.formula,
         "stationary": [law.tolist() for law in scenario.laws],
         "good_share": scenario.good_shares.tolist(),
         "autocorrelation": scenario.autocorrelations.tolist(),
@@ -24,6 +25,7 @@ def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
         "mean_with_perturbation": means.tolist(),
         "mean_standard_error": error,
         "clear": clear.tolist(),
+        "clear_standard_error": clear_error,
         "best_without_perturbation": [k + 1 for k in scenario.best(table)],
         "best_with_perturbation": [k + 1 for k in scenario.best(means)],
     }
@@ -37,13 +39,13 @@ def card_text(data: dict[str, Any]) -> str:
         f"{data['name']}: {data['channels']} channels, {data['users']} handed out in a slot",
         f"sensing {data['sensing']}, feedback {data['feedback']}, reward {data['reward']},"
         f" contexts {data['context']['kind']} in {data['context']['dimension']} dimensions",
-        f"perturbation {law['kind']}{', ' + strength if strength else ''}"
+        f"perturbation {law['kind']}: {data['law']}{'; ' + strength if strength else ''}"
         + (" (figures below: the theta of replication 1 under this seed)" if data["theta_drawn"] else ""),
     ]
     if "availability" in data:
         lines.append("channels come and go; the best sets below take all of them as available")
     theta = data["theta"]
-    if law["kind"] != "none" and not isinstance(theta[0], list) and len(theta) <= 16:
+    if law["kind"] != "none" and not isinstance(theta[0], list) and len(theta) <= 17:
         lines.append("theta = [" + ", ".join(f"{x:.3f}" for x in theta) + "]")
     two_state = "p01" in data
     chain_head = ["p01", "p10"] if two_state else ["states"]
@@ -64,11 +66,11 @@ def card_text(data: dict[str, Any]) -> str:
             ]
         )
     lines += ["", aligned(rows)]
-    error = data["mean_standard_error"]
     lines += [
         "",
         f"* the best {data['users']}: {', '.join(map(str, sorted(best)))} without perturbation,"
-        f" {', '.join(map(str, sorted(best_perturbed)))} with it"
-        + (f" (means with it from a sample, standard error {error:.1g})" if error else ""),
+        f" {', '.join(map(str, sorted(best_perturbed)))} with it",
     ]
+    errors = {"mean, perturbed": data["mean_standard_error"], "P(n<1)": data["clear_standard_error"]}
+    lines += [f"{what}: from a sample, standard error {error:.1g}" for what, error in errors.items() if error]
     return "\n".join(lines)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from idleband.errors import InputError, check_name, shown, unknown
 from idleband.scenario import fields
 from idleband.scenario.markov import gilbert_elliot, irreducible
-from idleband.scenario.perturbation import LAWS, least_clear
+from idleband.scenario.perturbation import LAWS, Law
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.reward import HIGH, LOW, REWARDS
 from idleband.scenario.scenario import Perturbation, Scenario
@@ -222,43 +222,44 @@ def _perturbation(value: Any, K: int, d: int) -> Perturbation:
     where = "scenario.perturbation"
     table = fields.table(value, where)
     fields.check_keys(table, ("kind", "clear", "theta_norm", "theta", "per_channel"), where)
-    kind = fields.choice(table.get("kind", "linear"), f"{where}.kind", LAWS)
+    law = LAWS[fields.choice(table.get("kind", "linear"), f"{where}.kind", LAWS)]
     strengths = [key for key in ("clear", "theta_norm", "theta") if key in table]
-    if kind == "none":
+    if law.name == "none":
         if len(table) > ("kind" in table):
             other = next(key for key in table if key != "kind")
             raise InputError(f"{where}.{other}: means nothing where kind is none")
-        return Perturbation("none", clear=None)
+        return Perturbation(law, clear=None)
+    if "theta_norm" in table and not law.scaled:
+        raise InputError(f"{where}.theta_norm: only for the linear law; the {law.name} law takes clear or theta")
     if len(strengths) > 1:
         raise InputError(f"{where}.{strengths[1]}: give only one of clear, theta_norm and theta")
     if "theta" in table:
         if "per_channel" in table:
             raise InputError(f"{where}.per_channel: only for a drawn theta; give theta one list per channel instead")
-        return Perturbation("linear", clear=None, theta=_theta(table["theta"], K, d))
+        return Perturbation(law, clear=None, theta=_theta(table["theta"], law, K, d))
     per_channel = fields.flag(table.get("per_channel", False), f"{where}.per_channel")
     if "theta_norm" in table:
         norm = fields.number(table["theta_norm"], f"{where}.theta_norm", 0, 1)
-        return Perturbation("linear", clear=None, theta_norm=norm, per_channel=per_channel)
+        return Perturbation(law, clear=None, theta_norm=norm, per_channel=per_channel)
     clear = fields.number(table.get("clear", 0.7), f"{where}.clear", 0, 1, above=True)
-    if clear < least_clear(d):
-        raise InputError(
-            f"{where}.clear = {clear:g}: must be at least {least_clear(d):.4g}, the smallest P(n < 1) that a theta of"
-            f" norm at most 1 can have in {d} {'dimension' if d == 1 else 'dimensions'}"
-        )
-    return Perturbation("linear", clear=clear, per_channel=per_channel)
+    least, why = law.least_clear(d)
+    if clear < least:
+        raise InputError(f"{where}.clear = {clear:g}: must be at least {least:.4g}, {why}")
+    return Perturbation(law, clear=clear, per_channel=per_channel)
 
 
-def _theta(value: Any, K: int, d: int) -> tuple[tuple[float, ...], ...]:
-    where = "scenario.perturbation.theta"
-    rows = fields.sequence(value, where, f"of {d} numbers, or one such list per channel")
+def _theta(value: Any, law: Law, K: int, d: int) -> tuple[tuple[float, ...], ...]:
+    where, size = "scenario.perturbation.theta", law.size(d)
+    rows = fields.sequence(value, where, f"of {size} numbers, or one such list per channel")
     if not rows or not isinstance(rows[0], list | tuple | np.ndarray):
         rows = [rows]
     if len(rows) not in (1, K):
         raise InputError(f"{where}: has {len(rows)} lists; must be one, or one for each of {K} channels")
     for row in rows:
-        if len(fields.sequence(row, where, f"of {d} numbers")) != d:
-            raise InputError(f"{where}: has {len(row)} entries; must be {d}, the dimension of the contexts")
-    return tuple(tuple(fields.number(x, where, -1e6, 1e6) for x in row) for row in rows)
+        if len(fields.sequence(row, where, f"of {size} numbers")) != size:
+            needs = "the dimension of the contexts" if size == d else f"for {law.formula} in {d} dimensions"
+            raise InputError(f"{where}: has {len(row)} entries; must be {size}, {needs}")
+    return tuple(tuple(fields.number(x, where, -law.most, law.most) for x in row) for row in rows)
 
 
 def _availability(value: Any, K: int) -> tuple[tuple[bool, ...], ...]:

@@ -1,13 +1,15 @@
 """The perturbation n_k = f_k(x_k): how much the noise on a channel takes from its reward, as the context tells it.
 
-Laws: `none`, n = 0; `linear`, n = theta . x. How much a law matters is one number, `clear` = P(n < 1): only where
-n >= 1 does the noise spoil a good channel under the threshold reward. A norm alone says little: at norm 0.7 different
-directions give P(n < 1) from 0.57 to 0.99.
+Laws, with z = a . (x - 1/2): `none`, n = 0; `linear`, n = theta . x; `quadratic`, n = 0.5 + c z^2; `cosine`,
+n = m + 0.5 cos(6 z). A straight line explains next to nothing of the last two. How much a law matters is one number,
+`clear` = P(n < 1): only where n >= 1 does the noise spoil a good channel under the threshold reward. A norm alone says
+little: at norm 0.7 different directions of the linear law give P(n < 1) from 0.57 to 0.99.
 """
 
 import math
-from functools import cache, lru_cache
-from itertools import product
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -15,19 +17,25 @@ import numpy.typing as npt
 from idleband.errors import InputError
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng, normal
+from idleband.scenario.cube import below, within
 
 Floats = npt.NDArray[np.float64]
 
-LAWS = ("none", "linear")
-NONE, LINEAR = range(2)
+NONE, LINEAR, QUADRATIC, COSINE = range(4)
 
-SAMPLES = 10**6  # contexts drawn where the closed form is out of reach
 _DRAWS = 20_000  # directions tried for a theta of norm at most 1
 
 
 @jit
 def perturb(law: int, theta: Floats, x: Floats, n: Floats) -> None:
-    """n[k] = f_k(x[k]) for every channel; theta is (K, d)."""
+    """n[k] = f_k(x[k]) for every channel; a row of theta holds all parameters of its law."""
+    if law >= QUADRATIC:  # a loop of its own, so that the other one stays as fast as it is
+        for k in range(n.size):
+            z = 0.0
+            for i in range(x.shape[1]):
+                z += theta[k, i + 1] * (x[k, i] - 0.5)
+            n[k] = 0.5 + theta[k, 0] * z * z if law == QUADRATIC else theta[k, 0] + 0.5 * math.cos(6.0 * z)
+        return
     for k in range(n.size):
         value = 0.0
         if law == LINEAR:
@@ -36,83 +44,195 @@ def perturb(law: int, theta: Floats, x: Floats, n: Floats) -> None:
         n[k] = value
 
 
-def below(theta: Floats, level: float) -> tuple[float, float]:
-    """P(theta . x < level) for x uniform on the unit cube, and its standard error (0 where the value is exact).
+class Law(ABC):
+    """What a law answers. `theta` is the row of one channel, d the dimension of the contexts."""
 
-    The volume of a cube cut by a plane is a sum over its corners,
-        sum over v in {0,1}^d of (-1)^|v| max(0, level - theta . v)^d / (d! prod theta),
-    for theta > 0; zeros drop out and negative entries are reflected (x -> 1 - x). Where the sum cancels too much
-    (entries of very unlike size) or has too many terms, a fixed sample of 10^6 contexts answers, with its error.
+    name: str
+    number: int  # in `perturb`
+    formula: str
+    scaled = False  # whether theta_norm may stand in the place of clear
+    most = 1e6  # the largest entry of a theta that is given
 
-    >>> below(np.array([1.0, 1.0]), 1.0)
-    (0.5, 0.0)
-    """
-    shift = float(-theta[theta < 0].sum())
-    weights = np.abs(theta[theta != 0])
-    total = float(weights.sum())
-    level += shift
-    if len(weights) == 0:
+    def size(self, d: int) -> int:
+        """How many entries a theta has."""
+        return d
+
+    def least_clear(self, d: int) -> tuple[float, str]:
+        """The smallest P(n < 1) that a theta is drawn for, and why."""
+        return 0.01, f"the smallest P(n < 1) that the {self.name} law is drawn for"
+
+    @abstractmethod
+    def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
+        """A theta with P(n < 1) = clear (or, of a law that is scaled, of a norm)."""
+
+    @abstractmethod
+    def chance(self, theta: Floats, level: float) -> tuple[float, float]:
+        """P(n < level), and its standard error (0: exact)."""
+
+    @abstractmethod
+    def mean(self, theta: Floats) -> tuple[float, float]:
+        """E[n], and its standard error (0: exact)."""
+
+    @abstractmethod
+    def bounds(self, theta: Floats) -> tuple[float, float]:
+        """The least and the most that n can be."""
+
+    @abstractmethod
+    def drawn_bounds(self, d: int, clear: float | None, norm: float | None) -> tuple[float, float]:
+        """The same, whatever theta is drawn."""
+
+
+class NoLaw(Law):
+    name, number, formula = "none", NONE, "n = 0"
+
+    def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
+        return np.zeros(d)
+
+    def chance(self, theta: Floats, level: float) -> tuple[float, float]:
         return (1.0 if level > 0 else 0.0), 0.0
-    if level <= 0 or level >= total:
-        return (0.0 if level <= 0 else 1.0), 0.0
-    d = len(weights)
-    if d <= 16:
-        signs, sums = _corners(d)
-        norm = math.factorial(d) * float(np.prod(weights))
-        terms = signs * np.maximum(0.0, level - sums @ weights) ** d
-        if norm > 0 and float(np.abs(terms).sum()) * 1e-15 / norm < 1e-9:
-            return min(1.0, max(0.0, math.fsum(terms) / norm)), 0.0
-    share = int(np.searchsorted(_sample(weights.tobytes()), level)) / SAMPLES
-    return share, math.sqrt(max(share * (1 - share), 1e-6) / SAMPLES)
+
+    def mean(self, theta: Floats) -> tuple[float, float]:
+        return 0.0, 0.0
+
+    def bounds(self, theta: Floats) -> tuple[float, float]:
+        return 0.0, 0.0
+
+    def drawn_bounds(self, d: int, clear: float | None, norm: float | None) -> tuple[float, float]:
+        return 0.0, 0.0
 
 
-@cache
-def _corners(d: int) -> tuple[Floats, Floats]:
-    """The signs of the corners of the unit cube, and the corners as rows."""
-    corners = np.array(list(product((0.0, 1.0), repeat=d)))
-    return 1.0 - 2.0 * (corners.sum(axis=1) % 2), corners
+class Linear(Law):
+    name, number, formula = "linear", LINEAR, "n = theta . x"
+    scaled = True
 
+    def least_clear(self, d: int) -> tuple[float, str]:
+        dimensions = "dimension" if d == 1 else "dimensions"
+        return least_clear(d), f"the smallest P(n < 1) that a theta of norm at most 1 can have in {d} {dimensions}"
 
-@lru_cache(maxsize=4)
-def _sample(weights: bytes) -> Floats:
-    """weights . x for the fixed sample of contexts, sorted; drawn in parts, so that memory stays small."""
-    w = np.frombuffer(weights)
-    rng = np.random.Generator(np.random.PCG64(len(w)))
-    parts = 100
-    return np.sort(np.concatenate([rng.random((SAMPLES // parts, len(w))) @ w for _ in range(parts)]))
-
-
-@cache
-def least_clear(dimension: int) -> float:
-    """The smallest P(n < 1) that a theta >= 0 of norm at most 1 can have: all entries equal."""
-    return below(np.full(dimension, 1.0 / math.sqrt(dimension)), 1.0)[0]
-
-
-def draw_theta(rng: Rng, dimension: int, *, clear: float | None, norm: float | None) -> Floats:
-    """Absolute values of independent normals, scaled to P(n < 1) = clear, or to a norm.
-
-    Directions that would need a norm above 1 are drawn again: the paper bounds theta by 1.
-    """
-    for _ in range(_DRAWS):
-        direction = np.array([abs(normal(rng)) for _ in range(dimension)])
-        direction /= math.sqrt(float(direction @ direction))
+    def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
+        a = _direction(rng, d)
         if norm is not None:
-            return direction * norm
+            return a * norm
         assert clear is not None
-        if below(direction, 1.0)[0] <= clear:  # at norm 1 it is at most as clear as asked, so some norm <= 1 fits
-            return direction * _scale_to(direction, clear)
-    raise InputError(
-        f"scenario.perturbation.clear = {clear}: no theta of norm at most 1 reached it in {_DRAWS} draws;"
-        f" in {dimension} dimensions choose a value well above {least_clear(dimension):.3g}"
-    )
+        for _ in range(_DRAWS):
+            if below(a, 1.0)[0] <= clear:  # at norm 1 it is at most as clear as asked, so some norm <= 1 fits
+                break
+            a = _direction(rng, d)  # it would need a norm above 1, and the paper bounds theta by 1
+        else:
+            raise InputError(
+                f"scenario.perturbation.clear = {clear}: no theta of norm at most 1 reached it in {_DRAWS} draws;"
+                f" in {d} dimensions choose a value well above {least_clear(d):.3g}"
+            )
+        ends = min(1.0, 1.0 / float(a.sum())), 1.0  # at the first P(n < 1) = 1
+        return a * _largest(lambda scale: below(a, 1.0 / scale)[0], clear, ends)
+
+    def chance(self, theta: Floats, level: float) -> tuple[float, float]:
+        return below(theta, level)
+
+    def mean(self, theta: Floats) -> tuple[float, float]:
+        return float(theta.sum()) / 2, 0.0
+
+    def bounds(self, theta: Floats) -> tuple[float, float]:
+        return float(theta.clip(max=0).sum()), float(theta.clip(min=0).sum())
+
+    def drawn_bounds(self, d: int, clear: float | None, norm: float | None) -> tuple[float, float]:
+        return 0.0, (1.0 if norm is None else norm) * math.sqrt(d)
 
 
-def _scale_to(direction: Floats, clear: float) -> float:
-    """The norm in (0, 1] at which P(n < 1) = clear: the largest one, found by halving."""
-    low, high = min(1.0, 1.0 / float(direction.sum())), 1.0  # at low P(n < 1) = 1
+class Quadratic(Law):
+    name, number, formula = "quadratic", QUADRATIC, "n = 0.5 + c z^2, z = a . (x - 1/2), theta = (c, a)"
+
+    def size(self, d: int) -> int:
+        return d + 1
+
+    def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
+        assert clear is not None
+        a = _direction(rng, d)
+        # At the first end n <= 1. The last: see drawn_bounds.
+        ends = 2.0 / float(a.sum()) ** 2, 4.0 / clear**2
+        return np.array([_largest(lambda c: self.chance(np.array([c, *a]), 1.0)[0], clear, ends), *a])
+
+    def chance(self, theta: Floats, level: float) -> tuple[float, float]:
+        c, a, gap = float(theta[0]), theta[1:], level - 0.5
+        if c == 0.0 or gap == 0.0 or not a.any():
+            always = gap > 0 or (gap == 0 and c < 0 and bool(a.any()))
+            return float(always), 0.0
+        if gap / c < 0:
+            return float(c < 0), 0.0
+        half, middle = math.sqrt(gap / c), float(a.sum()) / 2
+        p, error = within(a, np.array([middle - half]), np.array([middle + half]))
+        return (p if c > 0 else 1 - p), error
+
+    def mean(self, theta: Floats) -> tuple[float, float]:
+        return 0.5 + float(theta[0]) * float(theta[1:] @ theta[1:]) / 12, 0.0
+
+    def bounds(self, theta: Floats) -> tuple[float, float]:
+        end = 0.5 + float(theta[0]) * (float(np.abs(theta[1:]).sum()) / 2) ** 2
+        return min(0.5, end), max(0.5, end)
+
+    def drawn_bounds(self, d: int, clear: float | None, norm: float | None) -> tuple[float, float]:
+        """No slice through the middle of the unit cube is larger than sqrt(2) (Ball 1986), so clear = P(|z| < r) is at
+        most r 2 sqrt(2) and c = 0.5 / r^2 at most 4 / clear^2; and |z| <= sqrt(d) / 2."""
+        assert clear is not None
+        return 0.5, 0.5 + d / clear**2
+
+
+class Cosine(Law):
+    name, number, formula = "cosine", COSINE, "n = m + 0.5 cos(6 z), z = a . (x - 1/2), theta = (m, a)"
+    most = 1e3  # so that the periods can be counted out
+
+    def size(self, d: int) -> int:
+        return d + 1
+
+    def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
+        assert clear is not None
+        a = _direction(rng, d)
+        ends = 0.5, 1.5  # n <= 1 at the first, n >= 1 at the last
+        return np.array([_largest(lambda m: self.chance(np.array([m, *a]), 1.0)[0], clear, ends), *a])
+
+    def chance(self, theta: Floats, level: float) -> tuple[float, float]:
+        """cos(6 z) lies below a height where 6 z is in (r, 2 pi - r) plus any whole number of periods."""
+        a, height = theta[1:], 2 * (level - float(theta[0]))
+        if height > 1 or height <= -1:
+            return float(height > 1), 0.0
+        r, middle = math.acos(height), float(a.sum()) / 2
+        periods = math.ceil(6 * float(np.abs(a).sum()) / 2 / (2 * math.pi))
+        start = 2 * math.pi * np.arange(-periods - 1, periods + 1)
+        return within(a, middle + (start + r) / 6, middle + (start + 2 * math.pi - r) / 6)
+
+    def mean(self, theta: Floats) -> tuple[float, float]:
+        return float(theta[0]) + 0.5 * float(np.prod(np.sinc(3 * theta[1:] / math.pi))), 0.0
+
+    def bounds(self, theta: Floats) -> tuple[float, float]:
+        farthest = min(math.pi, 3 * float(np.abs(theta[1:]).sum()))
+        return float(theta[0]) + 0.5 * math.cos(farthest), float(theta[0]) + 0.5
+
+    def drawn_bounds(self, d: int, clear: float | None, norm: float | None) -> tuple[float, float]:
+        return 0.0, 2.0
+
+
+LAWS: Mapping[str, Law] = {law.name: law for law in (NoLaw(), Linear(), Quadratic(), Cosine())}
+
+
+@cache
+def least_clear(d: int) -> float:
+    """The smallest P(n < 1) that a theta >= 0 of norm at most 1 can have under the linear law: all entries equal."""
+    return below(np.full(d, 1.0 / math.sqrt(d)), 1.0)[0]
+
+
+def _direction(rng: Rng, d: int) -> Floats:
+    """Of norm 1: absolute values of independent normals, scaled."""
+    a = np.array([abs(normal(rng)) for _ in range(d)])
+    a /= math.sqrt(float(a @ a))
+    return a
+
+
+def _largest(chance: Callable[[float], float], clear: float, ends: tuple[float, float]) -> float:
+    """The largest strength between the ends whose chance is at least `clear`, found by halving; the chance falls."""
+    low, high = ends
     for _ in range(60):
         middle = 0.5 * (low + high)
-        if below(direction, 1.0 / middle)[0] >= clear:
+        if chance(middle) >= clear:
             low = middle
         else:
             high = middle

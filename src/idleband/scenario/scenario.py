@@ -1,7 +1,6 @@
 """Scenario: channels, contexts, perturbation and reward together, and what follows from them."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +12,7 @@ from idleband.errors import InputError
 from idleband.kernels.rng import LAW, stream
 from idleband.scenario import fields
 from idleband.scenario.markov import autocorrelation, stationary
-from idleband.scenario.perturbation import below, draw_theta
+from idleband.scenario.perturbation import LAWS, Law
 from idleband.scenario.reward import HIGH, LOW
 
 Floats = npt.NDArray[np.float64]
@@ -24,11 +23,15 @@ Flags = npt.NDArray[np.bool_]
 class Perturbation:
     """How contexts disturb rewards. Of clear, theta_norm and theta at most one is given; the first two draw theta."""
 
-    kind: str = "linear"
+    law: Law = LAWS["linear"]
     clear: float | None = 0.7  # P(n < 1)
     theta_norm: float | None = None
     theta: tuple[tuple[float, ...], ...] | None = None  # one row for all channels, or one each
     per_channel: bool = False  # draw a theta for each channel
+
+    @property
+    def kind(self) -> str:
+        return self.law.name
 
     @property
     def drawn(self) -> bool:
@@ -100,46 +103,47 @@ class Scenario:
         return np.array(self.availability or [[True] * self.K], np.bool_)
 
     def theta(self, seed: int, replication: int) -> Floats:
-        """(K, d) the law's parameters in a replication, the same row for all channels unless they have their own."""
-        law, d = self.perturbation, self.dimension
-        if law.kind == "none":
-            return np.zeros((self.K, d))
-        if law.theta is not None:
-            rows = np.array(law.theta)
+        """(K, size) the law's parameters in a replication, the same row for all channels unless they have their own."""
+        given, d = self.perturbation, self.dimension
+        if given.theta is not None:
+            rows = np.array(given.theta)
         else:
             rng = stream(seed, replication, LAW)
-            count = self.K if law.per_channel else 1
-            rows = np.array([draw_theta(rng, d, clear=law.clear, norm=law.theta_norm) for _ in range(count)])
-        return np.array(
-            np.broadcast_to(rows, (self.K, d)), order="C"
-        )  # a copy, writeable: what kernels are compiled for
+            count = self.K if given.per_channel else 1
+            rows = np.array([given.law.draw(rng, d, given.clear, given.theta_norm) for _ in range(count)])
+        shape = (self.K, given.law.size(d))
+        return np.array(np.broadcast_to(rows, shape), order="C")  # a copy, writeable: what kernels are compiled for
 
     def chances(self, theta: Floats, level: float) -> tuple[Floats, float]:
         """(K,) P(n < level) for each channel, and the largest standard error among them (0: exact)."""
-        memo = {row: below(np.array(row), level) for row in set(map(tuple, theta.tolist()))}
-        found = [memo[tuple(row)] for row in theta.tolist()]
-        return np.array([p for p, _ in found]), max(error for _, error in found)
+        return self._per_row(theta, lambda row: self.perturbation.law.chance(row, level))
 
     def mean_rewards(self, theta: Floats) -> tuple[Floats, float]:
         """(K,) mean rewards mu, perturbation included, and the largest standard error among them (0: exact)."""
         if self.reward == "additive":
-            return self.mean_h - theta.sum(axis=1) / 2, 0.0
+            perturbation, error = self._per_row(theta, self.perturbation.law.mean)
+            return self.mean_h - perturbation, error
         clear, error = self.chances(theta, 1.0)
         negative, error0 = self.chances(theta, 0.0)
         chance = self.good_shares * clear + (1 - self.good_shares) * negative
         return LOW + (HIGH - LOW) * chance, (HIGH - LOW) * max(error, error0)
 
+    def _per_row(self, theta: Floats, answer: Callable[[Floats], tuple[float, float]]) -> tuple[Floats, float]:
+        """(K,) what a law answers for each row of theta, asked once for equal rows, and the largest standard error."""
+        memo = {row: answer(np.array(row)) for row in set(map(tuple, theta.tolist()))}
+        found = [memo[tuple(row)] for row in theta.tolist()]
+        return np.array([value for value, _ in found]), max(error for _, error in found)
+
     def reward_range(self) -> tuple[float, float]:
         """[low, high] of the rewards, whatever theta is drawn: what a policy may know beforehand."""
         if self.reward == "threshold":
             return LOW, HIGH
-        law, d = self.perturbation, self.dimension
-        least, most = 0.0, 0.0
-        if law.theta is not None:
-            rows = np.array(law.theta)
-            least, most = float(rows.clip(max=0).sum(axis=1).min()), float(rows.clip(min=0).sum(axis=1).max())
-        elif law.kind != "none":
-            most = (1.0 if law.theta_norm is None else law.theta_norm) * math.sqrt(d)
+        given = self.perturbation
+        if given.theta is not None:
+            ends = [given.law.bounds(np.array(row)) for row in given.theta]
+            least, most = min(low for low, _ in ends), max(high for _, high in ends)
+        else:
+            least, most = given.law.drawn_bounds(self.dimension, given.clear, given.theta_norm)
         h = np.concatenate(self.rewards)
         return float(h.min()) - most, float(h.max()) - least
 

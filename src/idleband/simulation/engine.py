@@ -20,7 +20,6 @@ from idleband.kernels.rng import CONTEXTS, POLICY, STATES, stream
 from idleband.policies.base import Known, Policy
 from idleband.policies.registry import Case
 from idleband.scenario.markov import cumulative
-from idleband.scenario.perturbation import LAWS
 from idleband.scenario.reward import REWARDS
 from idleband.scenario.scenario import Scenario
 from idleband.simulation import loop
@@ -99,7 +98,7 @@ def new_world(scenario: Scenario, seed: int, replication: int, theta: Floats) ->
         good_share=scenario.good_shares,
         available=scenario.available,
         reward=REWARDS.index(scenario.reward),
-        law=LAWS.index(scenario.perturbation.kind),
+        law=scenario.perturbation.law.number,
         theta=theta,
         u=np.zeros(K),
         s=np.zeros(K, np.int64),

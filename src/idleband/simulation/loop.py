@@ -39,7 +39,7 @@ class World(NamedTuple):
     available: Flags  # (P, K) rows used in turn, slot by slot
     reward: int  # kind of reward
     law: int  # kind of perturbation
-    theta: Floats  # (K, d) of this replication
+    theta: Floats  # (K, size) the law's parameters in this replication
     u: Floats  # (K,) working array
     s: Ints  # (K,) states
     contexts: Floats  # (K*d,) the same memory as x, flat
