@@ -18,7 +18,7 @@ def test_result() -> None:
     assert result.horizon == 1000
     assert result.parameters["beta"] == 0.5
     assert result.state is not None
-    assert result.state[2].plays.tolist() == result.plays[2].tolist()
+    assert result.state[2].estimates.plays.tolist() == result.plays[2].tolist()
     with pytest.raises(ib.InputError, match="reference = 'best': must be one of static, contextual, genie, table"):
         result.regret("best")
 

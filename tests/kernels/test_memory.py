@@ -1,0 +1,30 @@
+"""Memory that begins at a cache line."""
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idleband.kernels.memory import LINE, aligned
+
+
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=4))
+def test_aligned_zeros(shape: list[int]) -> None:
+    """Zeros of the shape asked for, in one piece and from a line's first byte on; two of them share nothing."""
+    arrays = [aligned(tuple(shape)) for _ in range(3)]
+    for number, array in enumerate(arrays, 1):
+        assert array.shape == tuple(shape)
+        assert array.dtype == np.float64
+        assert array.ctypes.data % LINE == 0
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+        assert not array.any()
+        array[:] = number
+    assert [float(array.sum()) for array in arrays] == [n * math.prod(shape) for n in (1, 2, 3)]
+
+
+def test_no_more_than_a_line_is_wasted() -> None:
+    base = aligned((100, 10)).base
+    assert base is not None
+    assert base.nbytes <= 8 * 1000 + LINE

@@ -1,0 +1,455 @@
+"""Networks against plain NumPy ones, gradients against finite differences, Adam and the start against formulas."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from idleband.kernels import mlp
+from idleband.kernels.rng import POLICY, stream
+
+Floats = npt.NDArray[np.float64]
+
+SHAPES = [(9, 2, 16), (8, 2, 16), (5, 2, 7), (1, 2, 2), (3, 3, 5), (9, 3, 4), (4, 4, 6), (7, 4, 3), (2, 5, 9)]
+shapes = st.tuples(st.integers(1, 10), st.integers(2, 5), st.integers(2, 9))
+batches = pytest.mark.parametrize("count", [1, 3, 4, 18])
+each_shape = pytest.mark.parametrize(("inputs", "L", "D"), SHAPES)
+
+
+def matrices(W: Floats, inputs: int) -> list[Floats]:
+    """The weights of one network, (L-1, rows, D), as usual: views, (units, inputs) of each layer, (1, D) at last."""
+    layers, _, D = W.shape
+    hidden = [W[i, : D if i else inputs].T for i in range(layers)]
+    out = inputs if layers == 1 else D
+    return [*hidden, W[-1, out : out + 1]]
+
+
+def random_nets(seed: int, inputs: int, L: int, D: int) -> mlp.Nets:
+    """Three networks, of which the second has weights: all else is nan, so that whoever reads it is found out."""
+    rng = np.random.default_rng(seed)
+    nets = mlp.new_nets(3, inputs, L, D)
+    nets.W[:] = np.nan
+    for matrix in matrices(nets.W[1], inputs):
+        matrix[:] = rng.normal(0, math.sqrt(2 / matrix.shape[1]), matrix.shape)
+    return nets
+
+
+def copy_of(nets: mlp.Nets) -> mlp.Nets:
+    return mlp.Nets(*(array.copy() for array in nets))
+
+
+def activations(weights: list[Floats], u: Floats) -> list[Floats]:
+    """What goes into each layer, for inputs (batch, inputs), and at last what the network says, (batch, 1)."""
+    found = [u]
+    for matrix in weights[:-1]:
+        found.append(np.maximum(found[-1] @ matrix.T, 0))
+    return [*found, found[-1] @ weights[-1].T]
+
+
+def away_from_kinks(weights: list[Floats], u: Floats, margin: float = 1e-3) -> bool:
+    """Whether no unit is about to fall silent or to wake up."""
+    sums = [a @ matrix.T for a, matrix in zip(activations(weights, u), weights[:-1], strict=False)]
+    return min(float(np.abs(s).min()) for s in sums) > margin
+
+
+def gradients(weights: list[Floats], u: Floats, y: Floats) -> list[Floats]:
+    """Of the mean squared error, for a batch."""
+    a = activations(weights, u)
+    delta = 2 / len(u) * (a[-1] - y[:, None])
+    found = [delta.T @ a[-2]]
+    for i in range(len(weights) - 2, -1, -1):
+        delta = (delta @ weights[i + 1]) * (a[i + 1] > 0)
+        found.insert(0, delta.T @ a[i])
+    return found
+
+
+def passes_of(u: Floats, inputs: int, L: int, D: int) -> mlp.Passes:
+    """Three passes, the last of them with the inputs u."""
+    passes = mlp.new_passes(3, inputs, L, D)
+    passes.a[:] = np.nan
+    passes.delta[:] = np.nan
+    passes.a[2, 0, :inputs] = u
+    return passes
+
+
+def through(W: Floats, m: int, inputs: int, a: Floats, b: int) -> float:
+    """Pass b through network m, and what it says."""
+    mlp.forward(W, m, inputs, a, b, b + 1)
+    return mlp.output(W, m, inputs, a, b)
+
+
+def batch_of(u: Floats, y: Floats, L: int, D: int) -> mlp.Batch:
+    count, inputs = u.shape
+    batch = mlp.new_batch(count, inputs, L, D)
+    batch.passes.a[:] = np.nan
+    batch.passes.a[:, 0, :inputs] = u
+    batch.y[:] = y
+    return batch
+
+
+def errors_of(batch: mlp.Batch) -> Floats:
+    """What the network said less what it should have said, after `train`."""
+    return np.asarray(batch.y * len(batch.y) / 2)
+
+
+def slopes(nets: mlp.Nets, inputs: int) -> list[Floats]:
+    """The gradient that a first step of Adam took in: its running mean began at zero."""
+    return [matrix / 0.1 for matrix in matrices(nets.mean[1], inputs)]
+
+
+# --- forward and backward --------------------------------------------------------------------------------------------
+
+
+@given(shapes, st.integers(0, 10**6))
+def test_forward_is_the_plain_network(shape: tuple[int, int, int], seed: int) -> None:
+    """Of the right network and pass, with the outputs of every layer left behind; padding is never read."""
+    inputs, L, D = shape
+    nets = random_nets(seed, inputs, L, D)
+    u = np.random.default_rng(seed + 1).uniform(-1, 1, inputs)
+    passes = passes_of(u, inputs, L, D)
+    said = through(nets.W, 1, inputs, passes.a, 2)
+    *layers, expected = activations(matrices(nets.W[1], inputs), u[None])
+    assert said == pytest.approx(float(expected[0, 0]), rel=1e-12, abs=1e-12)
+    for i, layer in enumerate(layers):
+        np.testing.assert_allclose(passes.a[2, i, : layer.shape[1]], layer[0], rtol=1e-12, atol=1e-12)
+    assert np.isnan(passes.a[:2]).all()
+
+
+@each_shape
+def test_passes_side_by_side_are_the_same(inputs: int, L: int, D: int) -> None:
+    """To the last bit, however many go together; others are left alone."""
+    nets = random_nets(1, inputs, L, D)
+    passes = mlp.new_passes(6, inputs, L, D)
+    passes.a[:, 0, :inputs] = np.random.default_rng(2).uniform(-1, 1, (6, inputs))
+    one_by_one = passes.a.copy()
+    before = passes.a.copy()
+    for b in range(1, 5):
+        mlp.forward(nets.W, 1, inputs, one_by_one, b, b + 1)
+    mlp.forward(nets.W, 1, inputs, passes.a, 1, 5)
+    assert np.array_equal(passes.a, one_by_one)
+    assert np.array_equal(passes.a[[0, 5]], before[[0, 5]])
+
+
+@given(shapes, st.integers(0, 10**6), st.sampled_from([1.0, -2.5]))
+def test_backward_gives_the_gradient(shape: tuple[int, int, int], seed: int, scale: float) -> None:
+    """Against central differences in every weight; f is linear in each one, so they err by rounding alone."""
+    inputs, L, D = shape
+    nets = random_nets(seed, inputs, L, D)
+    u = np.random.default_rng(seed + 1).uniform(-1, 1, inputs)
+    weights = matrices(nets.W[1], inputs)
+    assume(away_from_kinks(weights, u[None]))
+    passes = passes_of(u, inputs, L, D)
+    through(nets.W, 1, inputs, passes.a, 2)
+    mlp.backward(nets.W, 1, inputs, passes, 2, scale)
+    a, delta = passes.a[2], passes.delta[2]
+    assert np.isfinite(delta).all()
+    assert np.isnan(passes.delta[:2]).all()
+    found = [np.outer(delta[i], a[i, : D if i else inputs]) for i in range(L - 1)]
+    found.append(scale * a[L - 1 :, :D])  # the output's weights: what the last layer put out
+    for matrix, gradient in zip(weights, found, strict=True):
+        for place in np.ndindex(matrix.shape):
+            expected = scale * central_difference(nets.W, matrix, place, inputs, u)
+            assert gradient[place] == pytest.approx(expected, rel=1e-5, abs=1e-7)
+
+
+def central_difference(W: Floats, matrix: Floats, place: tuple[int, ...], inputs: int, u: Floats) -> float:
+    """Of what network 1 says, in matrix[place], a view of its weights."""
+    layers, D = W.shape[1], W.shape[3]
+    passes = passes_of(u, inputs, layers + 1, D)
+    before, step = float(matrix[place]), 1e-6
+    matrix[place] = before + step
+    above = through(W, 1, inputs, passes.a, 2)
+    matrix[place] = before - step
+    below = through(W, 1, inputs, passes.a, 2)
+    matrix[place] = before
+    return (above - below) / (2 * step)
+
+
+def test_a_unit_at_zero_is_silent() -> None:
+    """ReLU's derivative at 0 is 0 here: a context of zeros has no gradient in the hidden weights."""
+    nets = random_nets(0, 3, 3, 4)
+    passes = passes_of(np.zeros(3), 3, 3, 4)
+    assert through(nets.W, 1, 3, passes.a, 2) == 0.0
+    mlp.backward(nets.W, 1, 3, passes, 2, 1.0)
+    assert not passes.delta[2].any()
+
+
+# --- the start -------------------------------------------------------------------------------------------------------
+
+
+@each_shape
+def test_start_is_the_papers(inputs: int, L: int, D: int) -> None:
+    """Every hidden layer two times the same block, and zeros; the output (w, -w); the first half takes an odd one."""
+    W = mlp.new_nets(3, inputs, L, D).W
+    mlp.initialise(W, 1, inputs, stream(0, 0, POLICY))
+    assert not W[[0, 2]].any()
+    *hidden, out = matrices(W[1], inputs)
+    half = math.ceil(D / 2)
+    drawn = []
+    for matrix in hidden:
+        half_fan = math.ceil(matrix.shape[1] / 2)
+        block = matrix[:half, :half_fan]
+        assert np.array_equal(matrix[half:, half_fan:], block[: D - half, : matrix.shape[1] - half_fan])
+        assert not matrix[:half, half_fan:].any()
+        assert not matrix[half:, :half_fan].any()
+        drawn.append(block.ravel())
+    assert np.array_equal(out[0, half:], -out[0, : D - half])
+    drawn.append(out[0, :half])
+    every = np.concatenate(drawn)
+    assert len(set(every.tolist()) - {0.0}) == every.size  # each drawn by itself
+    counted = sum(np.count_nonzero(matrix) for matrix in matrices(W[1], inputs))
+    assert np.count_nonzero(W) == counted  # padding stays zero
+
+
+@pytest.mark.parametrize(("inputs", "L", "D"), [(9, 2, 16), (6, 3, 7)])
+def test_the_start_has_its_variances(inputs: int, L: int, D: int) -> None:
+    """4/D in the hidden layers, 2/D at the output. A mean of n squares has standard error sqrt(2/n) of itself."""
+    models, half = 2000, math.ceil(D / 2)
+    W = mlp.new_nets(models, inputs, L, D).W
+    rng = stream(1, 0, POLICY)
+    for m in range(models):
+        mlp.initialise(W, m, inputs, rng)
+    layers: list[list[Floats]] = [[] for _ in range(L)]
+    for m in range(models):
+        for drawn, matrix in zip(layers, matrices(W[m], inputs), strict=True):
+            rows, columns = (half, math.ceil(matrix.shape[1] / 2)) if matrix.shape[0] == D else (1, half)
+            drawn.append(matrix[:rows, :columns].ravel())
+    for i, drawn in enumerate(layers):
+        values, variance = np.concatenate(drawn), (4 if i < L - 1 else 2) / D
+        n = values.size
+        assert abs(values.mean()) < 5 * math.sqrt(variance / n)
+        assert abs(np.mean(values**2) - variance) < 5 * variance * math.sqrt(2 / n)
+
+
+@pytest.mark.parametrize(("inputs", "L", "D"), [(8, 2, 16), (2, 2, 6), (6, 3, 8), (4, 4, 10)])
+def test_f_starts_at_zero_where_both_halves_of_the_inputs_are_equal(inputs: int, L: int, D: int) -> None:
+    W = mlp.new_nets(1, inputs, L, D).W
+    mlp.initialise(W, 0, inputs, stream(2, 0, POLICY))
+    half = np.random.default_rng(0).uniform(0, 1, inputs // 2)
+    passes = mlp.new_passes(1, inputs, L, D)
+    passes.a[0, 0, :inputs] = np.tile(half, 2)
+    assert abs(through(W, 0, inputs, passes.a, 0)) < 1e-14
+    assert passes.a[0, 1:].any()
+    passes.a[0, 0, 0] += 0.5
+    assert abs(through(W, 0, inputs, passes.a, 0)) > 1e-3
+
+
+def test_two_starts_from_one_stream_differ() -> None:
+    rng = stream(0, 0, POLICY)
+    W = mlp.new_nets(2, 4, 2, 4).W
+    for m in range(2):
+        mlp.initialise(W, m, 4, rng)
+    assert not np.array_equal(W[0], W[1])
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+@batches
+@each_shape
+def test_a_steps_gradient(inputs: int, L: int, D: int, count: int) -> None:
+    """Of the mean squared error over the batch, against central differences; it is quadratic in each weight, so they
+    err by rounding alone."""
+    rng = np.random.default_rng(5)
+    nets = random_nets(4, inputs, L, D)
+    weights = matrices(nets.W[1].copy(), inputs)
+    u, y = rng.uniform(-1, 1, (100 * count, inputs)), rng.uniform(0, 2, count)
+    u = u[[away_from_kinks(weights, one[None]) for one in u]][:count]
+    batch = batch_of(u, y, L, D)
+    mlp.train(nets, 1, inputs, batch, 0.01, 0.0, stream(0, 0, POLICY))
+
+    def loss() -> float:
+        return float(np.mean((activations(weights, u)[-1][:, 0] - y) ** 2))
+
+    np.testing.assert_allclose(errors_of(batch), activations(weights, u)[-1][:, 0] - y, rtol=1e-12, atol=1e-12)
+    step = 1e-5
+    for matrix, found, square in zip(weights, slopes(nets, inputs), matrices(nets.square[1], inputs), strict=True):
+        for place in np.ndindex(matrix.shape):
+            before = matrix[place]
+            matrix[place] = before + step
+            above = loss()
+            matrix[place] = before - step
+            below = loss()
+            matrix[place] = before
+            assert found[place] == pytest.approx((above - below) / (2 * step), rel=1e-5, abs=1e-7)
+        np.testing.assert_allclose(square, found**2 * 0.001, rtol=1e-12)
+
+
+def adam_steps(weights: list[Floats], batches: list[tuple[Floats, Floats]], rate: float) -> None:
+    """Kingma and Ba's algorithm 1, line by line, on plain arrays."""
+    beta1, beta2, epsilon = 0.9, 0.999, 1e-8
+    means, squares = [np.zeros_like(w) for w in weights], [np.zeros_like(w) for w in weights]
+    for t, (u, y) in enumerate(batches, 1):
+        for w, m, v, g in zip(weights, means, squares, gradients(weights, u, y), strict=True):
+            m[:] = beta1 * m + (1 - beta1) * g
+            v[:] = beta2 * v + (1 - beta2) * g**2
+            w -= rate * (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + epsilon)
+
+
+def some_batches(inputs: int, count: int, steps: int) -> list[tuple[Floats, Floats]]:
+    rng = np.random.default_rng(7)
+    return [(rng.uniform(-1, 1, (count, inputs)), rng.uniform(0, 2, count)) for _ in range(steps)]
+
+
+@batches
+@each_shape
+def test_a_hundred_steps_of_adam(inputs: int, L: int, D: int, count: int) -> None:
+    nets = random_nets(6, inputs, L, D)
+    expected = [matrix.copy() for matrix in matrices(nets.W[1], inputs)]
+    batches = some_batches(inputs, count, 100)
+    adam_steps(expected, batches, 0.005)
+    for u, y in batches:
+        mlp.train(nets, 1, inputs, batch_of(u, y, L, D), 0.005, 0.0, stream(0, 0, POLICY))
+    for found, wanted in zip(matrices(nets.W[1], inputs), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(nets.decayed, np.array([[1, 1], [0.9**100, 0.999**100], [1, 1]]), rtol=1e-12)
+
+
+@each_shape
+def test_training_touches_one_networks_weights_alone(inputs: int, L: int, D: int) -> None:
+    """Neither other networks nor padding, and Adam's memory of neither."""
+    nets = random_nets(8, inputs, L, D)
+    [(u, y)] = some_batches(inputs, 16, 1)
+    mlp.train(nets, 1, inputs, batch_of(u, y, L, D), 0.005, 0.0, stream(0, 0, POLICY))
+    real = np.zeros_like(nets.W, np.bool_)
+    for matrix in matrices(real[1], inputs):
+        matrix[:] = True
+    assert np.array_equal(np.isfinite(nets.W), real)
+    assert not nets.mean[~real].any()
+    assert not nets.square[~real].any()
+
+
+def test_networks_count_their_own_steps() -> None:
+    """A network that begins late takes the same steps as one that began at once."""
+    nets = mlp.new_nets(2, 5, 2, 6)
+    for m in range(2):
+        mlp.initialise(nets.W, m, 5, stream(3, 0, POLICY))
+    batches = some_batches(5, 4, 10)
+    for m in range(2):
+        for u, y in batches:
+            mlp.train(nets, m, 5, batch_of(u, y, 2, 6), 0.005, 0.0, stream(0, 0, POLICY))
+    assert np.array_equal(nets.W[0], nets.W[1])
+
+
+# --- dropout ---------------------------------------------------------------------------------------------------------
+
+
+def positive_nets(inputs: int, L: int, D: int) -> mlp.Nets:
+    """Weights of which no unit is ever silent by itself, for inputs > 0, as positive sums stay positive."""
+    nets = random_nets(9, inputs, L, D)
+    for matrix in matrices(nets.W[1], inputs):
+        np.abs(matrix, out=matrix)
+    return nets
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+@pytest.mark.parametrize("L", [2, 3])
+def test_dropout_silences_its_share_and_keeps_the_expectation(L: int, dropout: float) -> None:
+    """The share within 5 standard errors of a binomial's, in each layer and place of the batch; the mean of what is
+    said within 5 of its own."""
+    inputs, D, count = 5, 8, 20_000
+    nets = positive_nets(inputs, L, D)
+    weights = [matrix.copy() for matrix in matrices(nets.W[1], inputs)]
+    u = np.tile(np.random.default_rng(1).uniform(0.1, 1, inputs), (count, 1))
+    batch = batch_of(u, np.zeros(count), L, D)
+    mlp.train(nets, 1, inputs, batch, 0.0, dropout, stream(4, 0, POLICY))
+    plain = activations(weights, u[:1])
+    first = batch.passes.a[:, 1, :D]
+    np.testing.assert_allclose(first[first > 0], np.broadcast_to(plain[1] / (1 - dropout), first.shape)[first > 0])
+    for i in range(1, L):
+        reached = (batch.passes.a[:, i - 1, : D if i > 1 else inputs] > 0).any(axis=1)
+        silent = batch.passes.a[reached, i, :D] == 0
+        error = math.sqrt(dropout * (1 - dropout) / reached.sum())
+        assert np.abs(silent.mean(axis=0) - dropout).max() < 5 * error  # unit by unit
+        together = (silent[:, 0] & silent[:, 1]).mean()  # and each by itself
+        assert abs(together - dropout**2) < 5 * math.sqrt(dropout**2 * (1 - dropout**2) / reached.sum())
+    said = errors_of(batch)
+    assert abs(said.mean() - plain[-1][0, 0]) < 5 * said.std() / math.sqrt(count)
+    if L == 2:  # and its variance is known: of each unit's share in the output
+        share = weights[1][0] * plain[1][0]
+        assert said.var() == pytest.approx(float(share @ share) * dropout / (1 - dropout), rel=0.1)
+
+
+@each_shape
+def test_nothing_is_dropped_at_zero(inputs: int, L: int, D: int) -> None:
+    """Nor drawn: the stream stands where it stood."""
+    nets = random_nets(10, inputs, L, D)
+    weights = [matrix.copy() for matrix in matrices(nets.W[1], inputs)]
+    [(u, y)] = some_batches(inputs, 6, 1)
+    batch, rng = batch_of(u, y, L, D), stream(5, 0, POLICY)
+    mlp.train(nets, 1, inputs, batch, 0.005, 0.0, rng)
+    assert np.array_equal(rng, stream(5, 0, POLICY))
+    for i, layer in enumerate(activations(weights, u)[:-1]):
+        np.testing.assert_allclose(batch.passes.a[:, i, : layer.shape[1]], layer, rtol=1e-12, atol=1e-12)
+
+
+@each_shape
+def test_gradient_with_dropout(inputs: int, L: int, D: int) -> None:
+    """Against central differences of the loss under the same draws, so with the same units silent."""
+    count, dropout, step = 5, 0.3, 1e-6
+    nets = random_nets(11, inputs, L, D)
+    [(u, y)] = some_batches(inputs, count, 1)
+
+    def stepped(nets: mlp.Nets) -> tuple[float, mlp.Nets]:
+        """The loss before a step on a copy, and the copy."""
+        copy, batch = copy_of(nets), batch_of(u, y, L, D)
+        mlp.train(copy, 1, inputs, batch, 0.005, dropout, stream(6, 0, POLICY))
+        return float(np.mean(errors_of(batch) ** 2)), copy
+
+    found = slopes(stepped(nets)[1], inputs)
+    for matrix, slope in zip(matrices(nets.W[1], inputs), found, strict=True):
+        for place in np.ndindex(matrix.shape):
+            before = matrix[place]
+            matrix[place] = before + step
+            above = stepped(nets)[0]
+            matrix[place] = before - step
+            below = stepped(nets)[0]
+            matrix[place] = before
+            assert slope[place] == pytest.approx((above - below) / (2 * step), rel=1e-5, abs=1e-7)
+
+
+# --- against PyTorch -------------------------------------------------------------------------------------------------
+
+NO_TORCH = "PyTorch is not installed; it is compared with only where it happens to be"
+
+
+@each_shape
+def test_the_same_gradients_and_steps_as_pytorch(inputs: int, L: int, D: int) -> None:
+    """nn.Linear without biases, and torch.optim.Adam for a hundred steps, from our first weights."""
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
+    nets = mlp.new_nets(3, inputs, L, D)
+    mlp.initialise(nets.W, 1, inputs, stream(7, 0, POLICY))
+    sizes = [inputs, *[D] * (L - 1), 1]
+    linear = [torch.nn.Linear(fan, units, bias=False, dtype=torch.float64) for fan, units in pairwise(sizes)]
+    with torch.no_grad():
+        for module, matrix in zip(linear, matrices(nets.W[1], inputs), strict=True):
+            module.weight.copy_(torch.tensor(matrix.copy()))
+    network = torch.nn.Sequential(*[part for module in linear for part in (module, torch.nn.ReLU())][:-1])
+
+    def compare(ours: list[Floats]) -> None:
+        for module, found in zip(linear, ours, strict=True):
+            np.testing.assert_allclose(found, module.weight.grad.numpy(), rtol=1e-5, atol=1e-12)
+
+    batches = some_batches(inputs, 16, 100)
+    said = network(torch.tensor(batches[0][0][:1]))[0, 0]
+    said.backward()
+    passes = passes_of(batches[0][0][0], inputs, L, D)
+    assert through(nets.W, 1, inputs, passes.a, 2) == pytest.approx(said.item(), rel=1e-12, abs=1e-14)
+    mlp.backward(nets.W, 1, inputs, passes, 2, 1.0)
+    a, delta = passes.a[2], passes.delta[2]
+    compare([*(np.outer(delta[i], a[i, : D if i else inputs]) for i in range(L - 1)), a[L - 1 :, :D]])
+
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.005)
+    for i, (u, y) in enumerate(batches):
+        optimiser.zero_grad()
+        torch.nn.functional.mse_loss(network(torch.tensor(u))[:, 0], torch.tensor(y)).backward()
+        optimiser.step()
+        mlp.train(nets, 1, inputs, batch_of(u, y, L, D), 0.005, 0.0, stream(0, 0, POLICY))
+        if i == 0:
+            compare(slopes(nets, inputs))
+    for module, found in zip(linear, matrices(nets.W[1], inputs), strict=True):
+        np.testing.assert_allclose(found, module.weight.detach().numpy(), rtol=1e-5, atol=1e-10)
