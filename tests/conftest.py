@@ -26,13 +26,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def own_registry() -> Iterator[None]:
-    """Policies that a test registers are forgotten after it."""
+    """Policies and laws that a test registers are forgotten after it."""
     from idleband import POLICIES  # not earlier: the folder for compiled code must be set before
+    from idleband.scenario.perturbation import LAWS
 
-    before = dict(POLICIES)
+    before = dict(POLICIES), dict(LAWS)
     yield
-    POLICIES.clear()
-    POLICIES.update(before)
+    for table, content in zip((POLICIES, LAWS), before, strict=True):
+        table.clear()
+        table.update(content)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from idleband.kernels.selection import top_m
 from idleband.policies.base import AtLeast, OneOf
 from idleband.policies.registry import POLICIES, policy, register
 from idleband.scenario.build import scenario
+from idleband.scenario.laws import register_law
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.simulate import Result, simulate
 
@@ -32,6 +33,7 @@ __all__ = [
     "normal",
     "policy",
     "register",
+    "register_law",
     "scenario",
     "simulate",
     "top_m",

@@ -18,6 +18,7 @@ import idleband as ib
 from idleband.experiments.spec import Experiment, experiment
 from idleband.experiments.store import Store, check_folder, open_store, unit_key, write_durably
 from idleband.simulation.simulate import Outcome, Unit
+from tests.own_law import LOUD
 from tests.own_policy import MINE
 
 S1 = ib.scenario("S1")
@@ -105,9 +106,27 @@ def test_the_source_of_a_users_policy_is_in_the_key(tmp_path: Path) -> None:
     assert unit_key(BASE, Unit(ib.policy(f"{tmp_path / 'elsewhere.py'}:mine"), 0)) == keys[0]
 
 
+def test_the_source_of_a_users_law_is_in_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+
+    def key(path: Path, name: str = "loud") -> str:
+        return unit_key(replace(BASE, scenario=ib.scenario(S1, perturbation=f"{path}:{name}")), Unit(None, 0))
+
+    keys = []
+    for source in (LOUD, LOUD + "# a word\n", LOUD):
+        path.write_text(source)
+        keys.append(key(path))
+    assert keys[0] != keys[1]
+    assert keys[0] == keys[2]
+    shutil.copy(path, tmp_path / "elsewhere.py")  # the place does not matter
+    assert key(tmp_path / "elsewhere.py") == keys[0]
+    path.write_text(LOUD + LOUD.replace("loud", "soft").replace("Loud", "Soft"))
+    assert key(path, "soft") != key(path)
+
+
 @pytest.mark.parametrize(
     ("changed", "same"),
-    [(None, True), ("kernels/kl.py", False), ("simulation/loop.py", False), ("report/text.py", True)],
+    [(None, True), ("kernels/kl.py", False), ("scenario/laws.py", False), ("report/text.py", True)],
 )
 def test_the_sources_of_the_package_are_in_the_key(tmp_path: Path, changed: str | None, same: bool) -> None:
     package = Path(ib.__file__).parent

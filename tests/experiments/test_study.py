@@ -20,6 +20,8 @@ from scipy import stats
 import idleband as ib
 from idleband.experiments.spec import read_experiment
 from idleband.experiments.study import run_experiment
+from tests.cli.calls import contents
+from tests.own_law import LOUD
 from tests.own_policy import MINE
 
 CASES = [ib.policy("mp-random"), ib.policy("mp-ucb"), ib.policy("mp-ucb", L=0.5)]
@@ -46,6 +48,10 @@ def table(folder: Path, name: str = "results.parquet") -> pyarrow.Table:
 def assert_equal(a: ib.Study, b: ib.Study) -> None:
     """Equal to the last bit, in whatever order the cases stand."""
     assert (a.scenario, a.seed) == (b.scenario, b.seed)
+    assert_equal_results(a, b)
+
+
+def assert_equal_results(a: ib.Study, b: ib.Study) -> None:
     assert sorted(a.labels) == sorted(b.labels)
     for result in a.results:
         other = b[result.label]
@@ -245,6 +251,58 @@ def test_a_changed_policy_is_computed_again_and_nothing_else_is(tmp_path: Path) 
         assert_equal(ib.load(out), study)
         counts.append(len(list((out / "units").iterdir())))
     assert counts == [9, 12, 12]  # the third time everything is there already
+
+
+def test_a_users_law_is_kept_with_its_results(idleband: Run, tmp_path: Path) -> None:
+    path, out = tmp_path / "own.py", tmp_path / "out"
+    path.write_text(LOUD)
+    scenario = ib.scenario("S4", perturbation={"kind": f"{path}:loud", "clear": 0.6})
+    study = ib.compare(scenario, ["mp-random"], out=out, **SIZE)
+    (copy,) = (out / "laws").iterdir()
+    assert copy.read_text() == LOUD
+    assert f'kind = "{copy.relative_to(out)}:loud"' in (out / "experiment.toml").read_text()
+    units = contents(out / "units")
+
+    path.unlink()  # the folder is complete without it: it runs again elsewhere, and nothing is computed twice
+    assert idleband("run", out / "experiment.toml", "--out", "again").returncode == 0
+    assert_equal_results(ib.load(tmp_path / "again"), study)
+    assert contents(tmp_path / "again" / "units") == units
+    more = ib.compare(ib.scenario(out / "experiment.toml"), ["mp-random"], out=out, **{**SIZE, "replications": 4})
+    assert contents(out / "units").items() > units.items()
+    assert more["mp-random"].replications == 4
+    assert len(list((out / "laws").iterdir())) == 1
+
+
+def test_a_changed_law_is_another_experiment(tmp_path: Path) -> None:
+    path, out = tmp_path / "own.py", tmp_path / "out"
+    path.write_text(LOUD)
+    scenario = ib.scenario("S4", perturbation=f"{path}:loud")
+    ib.compare(scenario, ["mp-random"], out=out, **SIZE)
+    before = contents(out)
+    path.write_text(LOUD.replace("+ theta[1]", "- theta[1]"))
+    changed = ib.scenario("S4", perturbation=f"{path}:loud")
+    with pytest.raises(ib.InputError, match="holds another experiment \\(another scenario: perturbation differs\\)"):
+        ib.compare(changed, ["mp-random"], out=out, **SIZE)
+    assert contents(out) == before
+    ib.compare(scenario, ["mp-random"], out=out, **SIZE)  # the law that it was begun with still belongs there
+    assert contents(out / "laws") == {copy.name: LOUD.encode() for copy in (out / "laws").iterdir()}
+
+
+def test_a_stored_study_needs_nothing_of_its_law(tmp_path: Path) -> None:
+    path, out = tmp_path / "own.py", tmp_path / "out"
+    path.write_text(LOUD)
+    for settings in ({"clear": 0.6}, {"theta": [[1.5, 0.25]]}):
+        scenario = ib.scenario("S4", reward="additive", perturbation={"kind": f"{path}:loud", **settings})
+        study = ib.compare(scenario, ["mp-random"], out=out, **SIZE)
+        shutil.rmtree(out / "laws")
+        loaded = ib.load(out)
+        assert_equal_results(loaded, study)
+        assert loaded.scenario.to_dict()["perturbation"].items() >= settings.items()
+        assert loaded.scenario.perturbation.kind == "loud"
+        loaded.plot()
+        with pytest.raises(ib.InputError, match="law loud: a stored study does not hold it; build the scenario anew"):
+            ib.simulate(loaded.scenario, "mp-random", **SIZE)
+        shutil.rmtree(out)
 
 
 def test_a_policy_changed_within_a_second_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ FORMULAS: dict[str, Callable[[Floats, Floats], Floats]] = {
     "cosine": lambda theta, x: theta[0] + 0.5 * np.cos(6 * ((x - 0.5) @ theta[1:])),
 }
 NONLINEAR = ["quadratic", "cosine"]
+NO_FAULT = np.zeros(4)
 
 
 # --- what a law says of itself ---------------------------------------------------------------------------------------
@@ -34,7 +35,7 @@ def test_perturb_is_the_formula(law: int, kind: str) -> None:
     assert (LAWS[kind].number, LAWS[kind].name) == (law, kind)
     rng = np.random.default_rng(1)
     theta, x, n = rng.normal(size=(3, LAWS[kind].size(4))), rng.random((3, 4)), np.full(3, np.nan)
-    perturb(law, theta, x, n)
+    perturb(law, theta, x, n, NO_FAULT)
     expected = [FORMULAS[kind](theta[k], x[k : k + 1])[0] for k in range(3)]
     np.testing.assert_allclose(n, expected, rtol=1e-13)
 
@@ -44,8 +45,8 @@ def test_perturb_compiled_equals_interpreted(kind: str) -> None:
     rng = np.random.default_rng(3)
     theta, x = rng.normal(size=(500, LAWS[kind].size(8))), rng.random((500, 8))
     compiled, interpreted = np.zeros(500), np.zeros(500)
-    perturb(LAWS[kind].number, theta, x, compiled)
-    getattr(perturb, "py_func", perturb)(LAWS[kind].number, theta, x, interpreted)
+    perturb(LAWS[kind].number, theta, x, compiled, NO_FAULT)
+    getattr(perturb, "py_func", perturb)(LAWS[kind].number, theta, x, interpreted, NO_FAULT)
     np.testing.assert_array_equal(compiled, interpreted)
 
 
@@ -59,7 +60,7 @@ def test_perturb_on_hand_cases() -> None:
         (COSINE, [0.7, 1.0, 1.0], 1.2),
         (COSINE, [0.7, 0.0, math.pi / 3], 0.2),  # 6 z = pi
     ):
-        perturb(law, np.array([theta]), x, n)
+        perturb(law, np.array([theta]), x, n, NO_FAULT)
         assert n[0] == pytest.approx(expected, abs=1e-15), (law, theta)
 
 
@@ -75,18 +76,18 @@ CASES = [(kind, theta) for kind, thetas in GIVEN.items() for theta in thetas]
 @pytest.mark.parametrize(("kind", "theta"), CASES, ids=[f"{kind} {theta}" for kind, theta in CASES])
 def test_chances_means_and_bounds_agree_with_sampling(kind: str, theta: list[float]) -> None:
     law, row = LAWS[kind], np.array(theta)
-    d, samples = len(theta) - (law.size(1) - 1), 200_000
+    d, samples = len(theta) - (kind in NONLINEAR), 200_000
     n = FORMULAS[kind](row, np.random.default_rng(5).random((samples, d)))
-    mean, error = law.mean(row)
+    mean, error = law.mean(row, d)
     assert abs(n.mean() - mean) <= 5 * (n.std() / math.sqrt(samples) + error) + 1e-12
     least, most = law.bounds(row)
     assert least - 1e-12 <= n.min() <= n.max() <= most + 1e-12
     assert most - n.max() + n.min() - least <= 0.2 * (most - least) + 1e-12  # and no wider than they need to be
     for level in (-1.0, 0.0, 0.3, 0.5, 0.7, 1.0, 1.3, 2.0):
-        p, error = law.chance(row, level)
+        p, error = law.chance(row, d, level)
         share = float(np.mean(n < level))
         assert abs(share - p) <= 5 * math.hypot(math.sqrt(p * (1 - p) / samples), error), level
-        assert abs(law.chance(row, np.nextafter(level, 9))[0] - p) < 1e-6 or least == most  # no atoms
+        assert abs(law.chance(row, d, np.nextafter(level, 9))[0] - p) < 1e-6 or least == most  # no atoms
 
 
 @pytest.mark.parametrize(
@@ -111,9 +112,25 @@ def test_chances_means_and_bounds_agree_with_sampling(kind: str, theta: list[flo
     ],
 )
 def test_chances_on_hand_cases(kind: str, theta: list[float], level: float, expected: float) -> None:
-    found, error = LAWS[kind].chance(np.array(theta), level)
+    found, error = LAWS[kind].chance(np.array(theta), len(theta) - 1, level)
     assert found == pytest.approx(expected, abs=1e-12)
     assert error == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "theta", "expected"),
+    [
+        ("none", [0.0], 0.0),
+        ("linear", [1.0, -0.5], 0.25),
+        ("quadratic", [12.0, 0.6, -0.8], 1.5),
+        ("quadratic", [-6.0, 2.0], -1.5),
+        ("cosine", [0.5, math.pi / 6], 0.5 + 1 / math.pi),  # sin(3 a) / (3 a) = 2 / pi
+        ("cosine", [0.5, math.pi / 6, -math.pi / 6], 0.5 + 2 / math.pi**2),
+        ("cosine", [0.5, 0.0], 1.0),
+    ],
+)
+def test_means_on_hand_cases(kind: str, theta: list[float], expected: float) -> None:
+    assert LAWS[kind].mean(np.array(theta), 1) == (pytest.approx(expected, abs=1e-14), 0)
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
@@ -249,7 +266,7 @@ def test_a_drawn_law_meets_its_clear(kind: str, per_channel: bool, clear: float,
         np.testing.assert_allclose(np.linalg.norm(theta[:, 1:], axis=1), 1, rtol=1e-12)
         assert len(np.unique(theta, axis=0)) == (4 if per_channel and dimension > 1 else 1)
         for row in theta if per_channel else theta[:1]:
-            assert law.chance(row, 1.0) == (pytest.approx(clear, abs=1e-6), 0)
+            assert law.chance(row, dimension, 1.0) == (pytest.approx(clear, abs=1e-6), 0)
             n = FORMULAS[kind](row, x)
             assert abs(np.mean(n < 1) - clear) <= 5 * math.sqrt(clear * (1 - clear) / samples) + 1e-9
             assert least <= law.bounds(row)[0] <= law.bounds(row)[1] <= most
@@ -267,7 +284,7 @@ def test_strengths_at_the_usual_clear() -> None:
     assert all(4.6 < c < 5.6 for c in drawn["quadratic"])
     assert all(0.6 < m < 0.7 for m in drawn["cosine"])
     equal = np.full(8, 8**-0.5)
-    assert LAWS["quadratic"].chance(np.array([5.58, *equal]), 1.0)[0] == pytest.approx(0.7, abs=0.01)
+    assert LAWS["quadratic"].chance(np.array([5.58, *equal]), 8, 1.0)[0] == pytest.approx(0.7, abs=0.01)
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
@@ -293,7 +310,7 @@ def test_no_slice_through_the_middle_is_larger_than_root_two() -> None:
                 assert theta[0] <= 4 / clear**2
                 assert LAWS["quadratic"].bounds(theta)[1] <= 0.5 + d / clear**2
     half = np.array([4 / 0.01**2, math.sqrt(0.5), math.sqrt(0.5)])  # the largest slice there is
-    assert LAWS["quadratic"].chance(half, 1.0)[0] == pytest.approx(0.01, rel=0.01)
+    assert LAWS["quadratic"].chance(half, 2, 1.0)[0] == pytest.approx(0.01, rel=0.01)
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
@@ -309,7 +326,7 @@ def test_a_path_pays_what_the_law_says(kind: str, reward: str) -> None:
     law = LAWS[kind]
     for k in range(10):
         np.testing.assert_allclose(n[:, k], FORMULAS[kind](theta[k], x[:, k]), rtol=1e-12)
-        assert abs(n[:, k].mean() - law.mean(theta[k])[0]) < 5 * n[:, k].std() / math.sqrt(2000)
+        assert abs(n[:, k].mean() - law.mean(theta[k], 8)[0]) < 5 * n[:, k].std() / math.sqrt(2000)
     low, high = scenario.reward_range()
     paid = slots["reward"].dropna()
     assert low <= paid.min() <= paid.max() <= high

@@ -329,7 +329,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (s1(context={"dimension": 1e9}), "scenario.context.dimension = 1000000000.0: must be a whole number from 1"),
     (s1(context=8), "scenario.context = 8: must be a table of settings"),
     # perturbation
-    (s1(perturbation="liner"), f"{LAW}.kind = 'liner': must be one of none, linear, quadratic, cosine"),
+    (
+        s1(perturbation="liner"),
+        f"unknown {LAW}.kind 'liner': did you mean 'linear'? Known: none, linear, quadratic, cosine",
+    ),
     (s1(perturbation=0.7), f"{LAW} = 0.7: must be a table of settings"),
     (law(theta=[0.1] * 7), f"{LAW}.theta: has 7 entries; must be 8, the dimension"),
     (law(theta=[]), f"{LAW}.theta: has 0 entries; must be 8"),

@@ -9,8 +9,9 @@ from typing import Any
 from idleband.errors import InputError
 from idleband.policies.registry import POLICIES, Case, policy
 from idleband.scenario import fields
-from idleband.scenario.build import from_table, read_toml
+from idleband.scenario.build import from_table, located, read_toml
 from idleband.scenario.scenario import Scenario
+from idleband.simulation.engine import known_of
 from idleband.simulation.simulate import check_size
 
 
@@ -29,14 +30,20 @@ class Experiment:
         for label in labels:
             if labels.count(label) > 1:
                 raise InputError(f"policy {label}: given twice")
+        for case in self.cases:
+            if case.policy.check is not None:
+                case.policy.check(case.policy.compiled_params(case.values), known_of(self.scenario))
 
-    def to_table(self, where: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """As it would stand in a file, complete. `where` gives file.py:name for policies from a user's file."""
-        where = where or {}
+    def to_table(self, where: Mapping[str, str] | None = None, law: str | None = None) -> dict[str, Any]:
+        """As it would stand in a file, complete. `where` gives file.py:name for policies from a user's file, `law` for
+        the law of perturbation."""
+        where, world = where or {}, self.scenario.to_dict()
+        if law is not None:
+            world["perturbation"]["kind"] = law
         return {
             "schema": 1,
             "experiment": {"horizon": self.horizon, "replications": self.replications, "seed": self.seed},
-            "scenario": self.scenario.to_dict(),
+            "scenario": world,
             "policy": [{"name": where.get(c.label, c.policy.name), **c.values} for c in self.cases],
         }
 
@@ -56,8 +63,8 @@ def experiment(
 def read_experiment(path: Path, cases: Iterable[Case] = (), **size: Any) -> Experiment:
     """An experiment from a TOML file; cases and a size (horizon, replications, seed) given here replace the file's.
 
-    Without cases here or there, all policies of the package run. A policy's `file.py:name` is looked up from the
-    folder of the file.
+    Without cases here or there, all policies of the package run. `file.py:name`, a policy's or a law's, is looked up
+    from the folder of the file.
     """
     data = read_toml(path)
     try:
@@ -65,7 +72,7 @@ def read_experiment(path: Path, cases: Iterable[Case] = (), **size: Any) -> Expe
         fields.whole(data.get("schema", 1), "schema", 1, 1)
         if "scenario" not in data:
             raise InputError("[scenario] is missing")
-        world = from_table(fields.table(data["scenario"], "scenario"))
+        world = from_table(located(fields.table(data["scenario"], "scenario"), path.parent))
         own_size = fields.table(data.get("experiment", {}), "experiment")
         fields.check_keys(own_size, ("horizon", "replications", "seed"), "experiment")
         entries = data.get("policy", [])

@@ -1,6 +1,6 @@
 """Results on disk: nothing finished is lost, nothing stale is reused, anybody can read them.
 
-    DIR/experiment.toml    the experiment as it was run, complete; policies/ beside it holds users' own policies
+    DIR/experiment.toml    the experiment as it was run, complete; policies/ and laws/ beside it hold users' own
     DIR/units/KEY.npz      one finished unit of work each; KEY is a hash of everything that shapes its numbers
     DIR/results.parquet    the tidy table, DIR/plays.parquet the plays per channel
     DIR/manifest.json      versions, machine, duration, keys, and the digests of the two tables; written last
@@ -26,9 +26,11 @@ from idleband.durable import TEMPORARY, write_durably
 from idleband.errors import InputError
 from idleband.experiments.spec import Experiment, read_experiment
 from idleband.kernels.compile import source_hash
-from idleband.policies.registry import Case, policy_file
+from idleband.own import file_of
+from idleband.policies.registry import Case
 from idleband.scenario import fields
 from idleband.scenario.build import from_table, read_toml
+from idleband.scenario.laws import stored_law
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.simulate import COLUMNS, MOST_SEED, Outcome, Result, Unit
 
@@ -47,7 +49,7 @@ def unit_key(experiment: Experiment, unit: Unit) -> str:
     content = {
         "schema": SCHEMA,
         "sources": source_hash(),
-        "scenario": experiment.scenario.to_dict(),
+        "scenario": experiment.scenario.identity(),
         "horizon": experiment.horizon,
         "seed": experiment.seed,
         "replication": unit.replication,
@@ -88,17 +90,23 @@ class Store:
         return outcome
 
     def write_experiment(self, experiment: Experiment) -> None:
-        """experiment.toml, with copies of users' own policy files, so that it is complete."""
-        where: dict[str, str] = {}
-        for case in experiment.cases:
-            found = policy_file(case.policy)
-            if found is not None:
-                stem, text = found
-                copy = Path("policies") / f"{stem.split('@')[0]}@{(case.policy.source or '')[:12]}.py"
-                if not (self.folder / copy).exists():
-                    write_durably(self.folder / copy, text)
-                where[case.label] = f"{copy.as_posix()}:{case.policy.name}"
-        write_durably(self.folder / "experiment.toml", tomli_w.dumps(experiment.to_table(where)).encode())
+        """experiment.toml, with copies of users' own files, so that it is complete."""
+        copies = {c.label: self._copy("policies", c.policy.name, c.policy.source) for c in experiment.cases}
+        where = {label: copy for label, copy in copies.items() if copy is not None}
+        law = experiment.scenario.perturbation.law
+        table = experiment.to_table(where, self._copy("laws", law.name, law.source))
+        write_durably(self.folder / "experiment.toml", tomli_w.dumps(table).encode())
+
+    def _copy(self, kind: str, name: str, source: str | None) -> str | None:
+        """Keep the file that a user's policy or law was loaded from; file.py:name of the copy. None: no such file."""
+        found = file_of(source)
+        if found is None:
+            return None
+        stem, text = found
+        copy = Path(kind) / f"{stem.split('@')[0]}@{(source or '')[:12]}.py"
+        if not (self.folder / copy).exists():
+            write_durably(self.folder / copy, text)
+        return f"{copy.as_posix()}:{name}"
 
     def write_results(self, experiment: Experiment, results: Sequence[Result], seconds: float) -> None:
         import pyarrow
@@ -154,17 +162,22 @@ def open_store(folder: Path, experiment: Experiment) -> Iterator[tuple[Store, Ex
             except OSError:
                 raise InputError(f"{folder}: in use by another run") from None
         merged = check_folder(folder, experiment)
-        for place in (folder, folder / "units", folder / "policies"):
+        for place in (folder, *(folder / part for part in ("units", "policies", "laws"))):
             for leftover in place.glob(f"{TEMPORARY}*"):  # of a run that was killed: nobody else holds the lock
                 leftover.unlink(missing_ok=True)
         yield Store(folder), merged
 
 
-def check_folder(folder: Path, experiment: Experiment) -> Experiment:
-    """The experiment merged with the one that a folder holds, or the reason why the folder cannot be used."""
+def check_place(folder: Path) -> None:
+    """Refuse a folder that cannot be one."""
     for place in (folder, *folder.parents):
         if place.exists() and not place.is_dir():
             raise InputError(f"{folder}: {'is' if place == folder else f'lies below {place}, which is'} a file")
+
+
+def check_folder(folder: Path, experiment: Experiment) -> Experiment:
+    """The experiment merged with the one that a folder holds, or the reason why the folder cannot be used."""
+    check_place(folder)
     file = folder / "experiment.toml"
     if not file.exists():
         taken = [name for name in (*TABLES, "manifest.json") if (folder / name).exists()]
@@ -198,7 +211,7 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
 
 
 def _unlike(held: Experiment, given: Experiment) -> str:
-    a, b = held.scenario.to_dict(), given.scenario.to_dict()
+    a, b = held.scenario.identity(), given.scenario.identity()
     return ", ".join(key for key in {**a, **b} if a.get(key) != b.get(key)) + " differs"
 
 
@@ -238,15 +251,15 @@ def _plays_columns(result: Result) -> dict[str, Any]:
 
 
 def read_results(folder: Path) -> tuple[Scenario, int, list[Result], bool]:
-    """Scenario, seed and results of a study, from its files alone, without its policies; and whether that is all that
-    its experiment asks for."""
+    """Scenario, seed and results of a study, from its files alone, without users' own code; and whether that is all
+    that its experiment asks for."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     if not (folder / "experiment.toml").exists():
         raise InputError(f"{folder}: holds no experiment (experiment.toml is missing)")
     data = read_toml(folder / "experiment.toml")
     fields.whole(data.get("schema"), f"{folder / 'experiment.toml'}: schema", 1, SCHEMA)
-    scenario = from_table(fields.table(data.get("scenario"), f"{folder / 'experiment.toml'}: scenario"))
+    scenario = from_table(fields.table(data.get("scenario"), f"{folder / 'experiment.toml'}: scenario"), stored_law)
     size = fields.table(data.get("experiment"), f"{folder / 'experiment.toml'}: experiment")
     seed = fields.whole(size.get("seed"), f"{folder / 'experiment.toml'}: experiment.seed", 0, MOST_SEED)
     table, plays = (_checked(folder, name) for name in TABLES)

@@ -140,6 +140,7 @@ def _run(
     def done(unit: Unit, outcome: Outcome) -> None:
         if store is not None:
             store.save(keys[unit], outcome)
+            outcome = outcome._replace(state=None)  # a network takes megabytes, and a folder keeps no states anyway
         outcomes[unit] = outcome
 
     if started is not None:

@@ -72,6 +72,20 @@ def specialise(
         config.CACHE_DIR = before
 
 
+def bind(function: Callable[..., Any], bindings: Mapping[str, Any], *, allocates: bool = False) -> Any:
+    """The same copy of a function that is not called from Python but from a loop, which is then bound to it."""
+    return jit(_clone(function, function.__name__, bindings), allocates=allocates)
+
+
+def reason(error: Exception) -> str:
+    """The line of the compiler's message that says most."""
+    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip(" -")]
+    telling = [line for line in lines if "Cannot determine" in line] or [
+        line for line in lines if not line.startswith("Failed in")
+    ]
+    return (telling or lines or [type(error).__name__])[0]
+
+
 def call(kernel: Callable[..., Any], *arguments: Any) -> Any:
     """Call a cached kernel; if its machine code cannot be saved (a full disk), it is used all the same."""
     try:

@@ -6,6 +6,10 @@ A policy is three functions on explicit memory, and nothing else:
     select(known, params, state, rng, slot, picks) -> int            every slot: write channels into picks, how many
     update(known, params, state, rng, slot, k, s, r, n) -> None      for every picked channel: learn what it returned
 
+A policy with a model of the perturbation may say what it predicts, so that it can be compared with the truth:
+
+    predict(known, params, state, x, n_hat) -> None                  write the prediction for contexts x (K, d)
+
 `Params` and `State` are NamedTuples; hyper-parameters are fields of `Params`, never closures, or a grid of six values
 would be compiled six times. The functions run once per slot inside the compiled loop, so they allocate nothing: `slot`
 lends them working arrays. Bounds of parameters stand in their annotations and are checked before anything runs.
@@ -178,6 +182,8 @@ class Policy:
     init: Callable[..., Any]
     select: Callable[..., int]
     update: Callable[..., None]
+    predict: Callable[..., None] | None = None  # what it takes the perturbation to be, if it has a model of it
+    check: Callable[..., None] | None = None  # (params, known): refuses what `init` could not allocate
     preset: dict[str, Any] = field(default_factory=dict)  # defaults that differ from those of `params`, as users write
     source: str | None = None  # hash of the user's file; None for the policies of this package
     cacheable: bool = True  # false for what was typed into an interpreter

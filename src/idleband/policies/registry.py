@@ -1,16 +1,9 @@
 """One table of policies, and the decorator that adds a user's own."""
 
-import hashlib
-import inspect
-import re
-import sys
-import types
-import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
+from idleband import own
 from idleband.errors import InputError, check_name, unknown
 from idleband.policies import klucb, lucb, random, regenerative, thompson, ucb
 from idleband.policies.base import Policy
@@ -22,7 +15,8 @@ _LI = "Li, Li, Lu, Liu and Jin 2026"
 
 def _built_in(name: str, module: Any, description: str, reference: str, **preset: Any) -> Policy:
     return Policy(
-        name, description, reference, module.Params, module.init, module.select, module.update, preset
+        name, description, reference, module.Params, module.init, module.select, module.update,
+        getattr(module, "predict", None), getattr(module, "check", None), preset,
     )  # fmt: skip
 
 
@@ -103,8 +97,7 @@ def _find(source: Any) -> Policy:
     if not isinstance(source, str):
         raise InputError(f"policy = {source!r}: must be a name, file.py:name, or a class under @idleband.register")
     if ".py:" in source:
-        file, _, name = source.rpartition(":")
-        return _from_file(Path(file), name)
+        return cast(Policy, own.find(source, "policy", "_idleband_policy", "register"))
     if source.endswith(".py"):
         raise InputError(f"policy {source}: give the name of a policy in it, too: {source}:NAME")
     if source not in POLICIES:
@@ -123,15 +116,9 @@ ARGUMENTS = {
     "init": "params, known",
     "select": "known, params, state, rng, slot, picks",
     "update": "known, params, state, rng, slot, k, s, r, n",
+    "predict": "known, params, state, x, n_hat",
 }
-
-
-def _takes(function: Callable[..., Any], count: int) -> bool:
-    try:
-        inspect.signature(function).bind(*range(count))
-    except (TypeError, ValueError):
-        return False
-    return True
+OPTIONAL = ("predict",)
 
 
 def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
@@ -157,102 +144,18 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
 
     def add(cls: type[C]) -> type[C]:
         public = check_name(name or cls.__name__, "policy")
-        members = vars(cls)
-        functions: dict[str, Callable[..., Any]] = {}
-        for part, expected in ARGUMENTS.items():
-            function = getattr(members.get(part), "__func__", members.get(part))
-            if not callable(function):
-                raise InputError(f"policy {public}: {part} is missing; a policy has init, select and update")
-            if not _takes(function, len(expected.split(", "))):
-                raise InputError(f"policy {public}: {part} must take ({expected})")
-            functions[part] = function
+        functions = own.functions_of(cls, f"policy {public}", ARGUMENTS, OPTIONAL)
         if public in POLICIES and POLICIES[public].source is None:
             raise InputError(f"policy {public}: this name is taken by a policy of the package")
-        source, cacheable = _source_of(cls)
-        description = (inspect.getdoc(cls) or "a policy of your own").splitlines()[0]
-        own = Policy(
-            public, description, cls.__module__, members.get("Params", _NoParams),
-            functions["init"], functions["select"], functions["update"], source=source, cacheable=cacheable,
+        source, cacheable = own.source_of(cls, f"policy {public}")
+        made = Policy(
+            public, own.description_of(cls, "a policy of your own"), cls.__module__, vars(cls).get("Params", _NoParams),
+            functions["init"], functions["select"], functions["update"], functions.get("predict"),
+            source=source, cacheable=cacheable,
         )  # fmt: skip
-        own.parameters  # noqa: B018  (an unusable Params is refused here, not at the first run)
-        cls._idleband_policy = own  # type: ignore[attr-defined]
-        POLICIES[public] = own
+        made.parameters  # noqa: B018  (an unusable Params is refused here, not at the first run)
+        cls._idleband_policy = made  # type: ignore[attr-defined]
+        POLICIES[public] = made
         return cls
 
     return add if cls is None else add(cls)
-
-
-def _source_of(cls: type) -> tuple[str, bool]:
-    """What identifies the source of a user's policy, and whether compiled code of it may be kept.
-
-    A hash of its file. What was typed into an interpreter has none, and may depend on anything that was typed before:
-    it is another policy each time.
-    """
-    if cls.__module__ in _loading:
-        return _loading[cls.__module__], True
-    try:
-        text = Path(inspect.getfile(cls)).read_bytes()
-    except (TypeError, OSError):
-        return uuid.uuid4().hex, False
-    return hashlib.sha256(text).hexdigest(), cls.__module__ != "__main__"
-
-
-class _Loaded(NamedTuple):
-    source: str  # hash of the text
-    text: bytes
-    module: Any
-
-
-_files: dict[Path, _Loaded] = {}
-_loading: dict[str, str] = {}  # modules that are being loaded, and the hashes of their files
-
-
-def _from_file(path: Path, name: str) -> Policy:
-    module = _load(path)
-    candidates: dict[str, Policy] = {}
-    for attribute, value in vars(module).items():
-        own = vars(value).get("_idleband_policy") if isinstance(value, type) else None
-        if own is not None:
-            candidates[attribute] = own
-            candidates[own.name] = own
-    if name not in candidates:
-        if not candidates:
-            raise InputError(f"{path}: holds no class under @idleband.register")
-        raise unknown(f"policy in {path}", name, candidates)
-    return candidates[name]
-
-
-def policy_file(policy: Policy) -> tuple[str, bytes] | None:
-    """The name (without .py) and the text of the file that a user's policy was loaded from; None for any other."""
-    for path, loaded in _files.items():
-        if loaded.source == policy.source:
-            return path.stem, loaded.text
-    return None
-
-
-def _load(shown: Path) -> Any:
-    """The module that a user's file makes. Not by the import system, whose byte code may be a second old."""
-    try:
-        path = shown.resolve()
-        text = path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-        raise InputError(f"{shown}: {getattr(error, 'strerror', None) or error}") from None
-    source = hashlib.sha256(text).hexdigest()
-    if path in _files and _files[path].source == source:
-        return _files[path].module
-    # A name of its own for every path and content: compiled code is found again by it.
-    identity = hashlib.sha256(str(path).encode() + source.encode()).hexdigest()[:12]
-    module = types.ModuleType(re.sub(r"\W", "_", f"idleband_user_{path.stem}_{identity}"))
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module
-    _loading[module.__name__] = source
-    try:
-        exec(compile(text, str(path), "exec"), vars(module))
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{shown}: cannot be imported: {type(error).__name__}: {error}") from error
-    finally:
-        del _loading[module.__name__]
-    _files[path] = _Loaded(source, text, module)
-    return module

@@ -39,7 +39,7 @@ def card_text(data: dict[str, Any]) -> str:
         f"{data['name']}: {data['channels']} channels, {data['users']} handed out in a slot",
         f"sensing {data['sensing']}, feedback {data['feedback']}, reward {data['reward']},"
         f" contexts {data['context']['kind']} in {data['context']['dimension']} dimensions",
-        f"perturbation {law['kind']}: {data['law']}{'; ' + strength if strength else ''}"
+        f"perturbation {law['kind'].rpartition(':')[2]}: {data['law']}{'; ' + strength if strength else ''}"
         + (" (figures below: the theta of replication 1 under this seed)" if data["theta_drawn"] else ""),
     ]
     if "availability" in data:

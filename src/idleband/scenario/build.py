@@ -1,7 +1,7 @@
 """Building a scenario from what a user wrote: a name, a dict, keywords or a TOML file; validated once, here."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from idleband.errors import InputError, check_name, shown, unknown
 from idleband.scenario import fields
+from idleband.scenario.laws import law as find_law
 from idleband.scenario.markov import gilbert_elliot, irreducible
-from idleband.scenario.perturbation import LAWS, Law
+from idleband.scenario.perturbation import Law
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.reward import HIGH, LOW, REWARDS
 from idleband.scenario.scenario import Perturbation, Scenario
@@ -42,10 +43,12 @@ def scenario(source: "str | Path | Mapping[str, Any] | Scenario | None" = None, 
         table = {}
     elif isinstance(source, Scenario):
         table = source.to_dict()
+        table["perturbation"]["kind"] = source.perturbation.law  # itself, whatever its name means by now
     elif isinstance(source, Mapping):
         table = dict(source)
     elif isinstance(source, Path) or str(source).endswith(".toml"):
-        table = dict(fields.table(read_toml(Path(source)).get("scenario", {}), "scenario"))
+        path = Path(source)
+        table = located(fields.table(read_toml(path).get("scenario", {}), "scenario"), path.parent)
     else:
         table = {"base": source}
     return from_table(_merge(table, changes))
@@ -74,8 +77,20 @@ KEYS = (
 )  # fmt: skip
 
 
-def from_table(table: Mapping[str, Any]) -> Scenario:
-    """Validate a table as it stands under [scenario] in a file."""
+def located(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A table from a file in this folder, whose `file.py:name` is looked up from there."""
+
+    def place(kind: Any) -> Any:
+        return str(folder / kind) if isinstance(kind, str) and ".py:" in kind else kind
+
+    given = table.get("perturbation")
+    if isinstance(given, Mapping) and "kind" in given:
+        return {**table, "perturbation": {**given, "kind": place(given["kind"])}}
+    return {**table, "perturbation": place(given)} if given is not None else dict(table)
+
+
+def from_table(table: Mapping[str, Any], find: Callable[[Any], Law] = find_law) -> Scenario:
+    """Validate a table as it stands under [scenario] in a file. `find` gives the law that a kind means."""
     fields.check_keys(table, KEYS, "scenario")
     if "base" in table:
         own_channels = [key for key in CHANNEL_KEYS if key in table]
@@ -89,6 +104,7 @@ def from_table(table: Mapping[str, Any]) -> Scenario:
     dimension = fields.whole(context.get("dimension", 8), "scenario.context.dimension", 1, MOST_ENTRIES)
     if "users" not in table:
         raise InputError(f"scenario.users is missing: how many channels to hand out in a slot, from 1 to {K}")
+    reward = fields.choice(table.get("reward", "threshold"), "scenario.reward", REWARDS)
     return Scenario(
         name=check_name(table.get("name", "scenario"), "scenario.name"),
         transition=transition,
@@ -97,10 +113,10 @@ def from_table(table: Mapping[str, Any]) -> Scenario:
         users=fields.whole(table["users"], "scenario.users", 1, K),
         sensing=fields.choice(table.get("sensing", "played"), "scenario.sensing", SENSING),
         feedback=fields.choice(table.get("feedback", "perturbation"), "scenario.feedback", FEEDBACK),
-        reward=fields.choice(table.get("reward", "threshold"), "scenario.reward", REWARDS),
+        reward=reward,
         context=fields.choice(context.get("kind", "uniform"), "scenario.context.kind", CONTEXTS),
         dimension=dimension,
-        perturbation=_perturbation(table.get("perturbation", {}), K, dimension),
+        perturbation=_perturbation(table.get("perturbation", {}), K, dimension, reward, find),
         availability=_availability(table.get("availability", ()), K),
     )
 
@@ -109,7 +125,7 @@ def _merge(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     """Changes over a table. A perturbation replaces the old one, it does not mix with it."""
     merged = dict(table)
     for key, value in changes.items():
-        if key in ("context", "perturbation") and isinstance(value, str):
+        if key == "context" and isinstance(value, str):
             value = {"kind": value}
         old = merged.get(key)
         if key == "context" and isinstance(old, Mapping) and isinstance(value, Mapping):
@@ -216,13 +232,15 @@ def _good(states: Sequence[Any], S: int, k: int) -> Flags:
     return flags
 
 
-def _perturbation(value: Any, K: int, d: int) -> Perturbation:
-    if isinstance(value, str):
+def _perturbation(value: Any, K: int, d: int, reward: str, find: Callable[[Any], Law]) -> Perturbation:
+    if isinstance(value, str | type | Law):
         value = {"kind": value}
     where = "scenario.perturbation"
     table = fields.table(value, where)
     fields.check_keys(table, ("kind", "clear", "theta_norm", "theta", "per_channel"), where)
-    law = LAWS[fields.choice(table.get("kind", "linear"), f"{where}.kind", LAWS)]
+    law = find(table.get("kind", "linear"))
+    if reward == "additive" and not law.bounded:
+        raise InputError(f"law {law.name}: bounds is missing; the additive reward needs bounds = (least, most) of n")
     strengths = [key for key in ("clear", "theta_norm", "theta") if key in table]
     if law.name == "none":
         if len(table) > ("kind" in table):
@@ -250,14 +268,15 @@ def _perturbation(value: Any, K: int, d: int) -> Perturbation:
 
 def _theta(value: Any, law: Law, K: int, d: int) -> tuple[tuple[float, ...], ...]:
     where, size = "scenario.perturbation.theta", law.size(d)
-    rows = fields.sequence(value, where, f"of {size} numbers, or one such list per channel")
+    numbers = "of numbers" if size is None else f"of {size} numbers"
+    rows = fields.sequence(value, where, f"{numbers}, or one such list per channel")
     if not rows or not isinstance(rows[0], list | tuple | np.ndarray):
         rows = [rows]
     if len(rows) not in (1, K):
         raise InputError(f"{where}: has {len(rows)} lists; must be one, or one for each of {K} channels")
     for row in rows:
-        if len(fields.sequence(row, where, f"of {size} numbers")) != size:
-            needs = "the dimension of the contexts" if size == d else f"for {law.formula} in {d} dimensions"
+        if len(fields.sequence(row, where, numbers)) != size and size is not None:
+            needs = "the dimension of the contexts" if law.scaled else f"for {law.formula} in {d} dimensions"
             raise InputError(f"{where}: has {len(row)} entries; must be {size}, {needs}")
     return tuple(tuple(fields.number(x, where, -law.most, law.most) for x in row) for row in rows)
 

@@ -1,6 +1,7 @@
 """Contexts are uniform on the unit cube, so chances are volumes: of what planes cut from it, exactly or by a sample."""
 
 import math
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import product
 
@@ -28,7 +29,7 @@ def below(theta: Floats, level: float) -> tuple[float, float]:
     exact = _volume(weights, level + shift)
     if exact is not None:
         return exact, 0.0
-    return estimate(int(np.searchsorted(_sample(weights.tobytes()), level + shift)))
+    return estimate(int(np.searchsorted(_projected(weights.tobytes()), level + shift)))
 
 
 def within(theta: Floats, low: Floats, high: Floats) -> tuple[float, float]:
@@ -46,8 +47,8 @@ def within(theta: Floats, low: Floats, high: Floats) -> tuple[float, float]:
         exact.append(last - first)
     else:
         return min(1.0, max(0.0, math.fsum(exact))), 0.0
-    sample = _sample(weights.tobytes())
-    return estimate(int((np.searchsorted(sample, high + shift) - np.searchsorted(sample, low + shift)).sum()))
+    values = _projected(weights.tobytes())
+    return estimate(int((np.searchsorted(values, high + shift) - np.searchsorted(values, low + shift)).sum()))
 
 
 def estimate(count: int) -> tuple[float, float]:
@@ -86,9 +87,14 @@ def _corners(d: int) -> tuple[Floats, Floats]:
 
 
 @lru_cache(maxsize=4)
-def _sample(weights: bytes) -> Floats:
-    """weights . x for the fixed sample of contexts, sorted; drawn in parts, so that memory stays small."""
+def _projected(weights: bytes) -> Floats:
+    """weights . x for the fixed sample of contexts, sorted; part by part, so that memory stays small."""
     w = np.frombuffer(weights)
-    rng = np.random.Generator(np.random.PCG64(len(w)))
+    return np.sort(np.concatenate([x @ w for x in sample(len(w))]))
+
+
+def sample(d: int) -> Iterator[Floats]:
+    """The fixed sample of contexts, as rows, in parts."""
+    rng = np.random.Generator(np.random.PCG64(d))
     parts = 100
-    return np.sort(np.concatenate([rng.random((SAMPLES // parts, len(w))) @ w for _ in range(parts)]))
+    return (rng.random((SAMPLES // parts, d)) for _ in range(parts))

@@ -8,7 +8,7 @@ little: at norm 0.7 different directions of the linear law give P(n < 1) from 0.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -27,8 +27,9 @@ _DRAWS = 20_000  # directions tried for a theta of norm at most 1
 
 
 @jit
-def perturb(law: int, theta: Floats, x: Floats, n: Floats) -> None:
-    """n[k] = f_k(x[k]) for every channel; a row of theta holds all parameters of its law."""
+def perturb(law: int, theta: Floats, x: Floats, n: Floats, fault: Floats) -> None:
+    """n[k] = f_k(x[k]) for every channel; a row of theta holds all parameters of its law. The laws of the package have
+    no faults: see `laws.perturb` for users' own."""
     if law >= QUADRATIC:  # a loop of its own, so that the other one stays as fast as it is
         for k in range(n.size):
             z = 0.0
@@ -51,10 +52,23 @@ class Law(ABC):
     number: int  # in `perturb`
     formula: str
     scaled = False  # whether theta_norm may stand in the place of clear
+    bounded = True  # whether bounds are known
     most = 1e6  # the largest entry of a theta that is given
+    source: str | None = None  # hash of the user's file; None for the laws of this package
 
-    def size(self, d: int) -> int:
-        """How many entries a theta has."""
+    @property
+    def reference(self) -> str:
+        """What finds it again, as it stands under `kind`."""
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Law) and (self.name, self.source) == (other.name, other.source)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.source))
+
+    def size(self, d: int) -> int | None:
+        """How many entries a theta has; None: any number."""
         return d
 
     def least_clear(self, d: int) -> tuple[float, str]:
@@ -66,11 +80,11 @@ class Law(ABC):
         """A theta with P(n < 1) = clear (or, of a law that is scaled, of a norm)."""
 
     @abstractmethod
-    def chance(self, theta: Floats, level: float) -> tuple[float, float]:
+    def chance(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         """P(n < level), and its standard error (0: exact)."""
 
     @abstractmethod
-    def mean(self, theta: Floats) -> tuple[float, float]:
+    def mean(self, theta: Floats, d: int) -> tuple[float, float]:
         """E[n], and its standard error (0: exact)."""
 
     @abstractmethod
@@ -88,10 +102,10 @@ class NoLaw(Law):
     def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
         return np.zeros(d)
 
-    def chance(self, theta: Floats, level: float) -> tuple[float, float]:
+    def chance(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         return (1.0 if level > 0 else 0.0), 0.0
 
-    def mean(self, theta: Floats) -> tuple[float, float]:
+    def mean(self, theta: Floats, d: int) -> tuple[float, float]:
         return 0.0, 0.0
 
     def bounds(self, theta: Floats) -> tuple[float, float]:
@@ -126,10 +140,10 @@ class Linear(Law):
         ends = min(1.0, 1.0 / float(a.sum())), 1.0  # at the first P(n < 1) = 1
         return a * _largest(lambda scale: below(a, 1.0 / scale)[0], clear, ends)
 
-    def chance(self, theta: Floats, level: float) -> tuple[float, float]:
+    def chance(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         return below(theta, level)
 
-    def mean(self, theta: Floats) -> tuple[float, float]:
+    def mean(self, theta: Floats, d: int) -> tuple[float, float]:
         return float(theta.sum()) / 2, 0.0
 
     def bounds(self, theta: Floats) -> tuple[float, float]:
@@ -142,7 +156,7 @@ class Linear(Law):
 class Quadratic(Law):
     name, number, formula = "quadratic", QUADRATIC, "n = 0.5 + c z^2, z = a . (x - 1/2), theta = (c, a)"
 
-    def size(self, d: int) -> int:
+    def size(self, d: int) -> int | None:
         return d + 1
 
     def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
@@ -150,9 +164,9 @@ class Quadratic(Law):
         a = _direction(rng, d)
         # At the first end n <= 1. The last: see drawn_bounds.
         ends = 2.0 / float(a.sum()) ** 2, 4.0 / clear**2
-        return np.array([_largest(lambda c: self.chance(np.array([c, *a]), 1.0)[0], clear, ends), *a])
+        return np.array([_largest(lambda c: self.chance(np.array([c, *a]), d, 1.0)[0], clear, ends), *a])
 
-    def chance(self, theta: Floats, level: float) -> tuple[float, float]:
+    def chance(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         c, a, gap = float(theta[0]), theta[1:], level - 0.5
         if c == 0.0 or gap == 0.0 or not a.any():
             always = gap > 0 or (gap == 0 and c < 0 and bool(a.any()))
@@ -163,7 +177,7 @@ class Quadratic(Law):
         p, error = within(a, np.array([middle - half]), np.array([middle + half]))
         return (p if c > 0 else 1 - p), error
 
-    def mean(self, theta: Floats) -> tuple[float, float]:
+    def mean(self, theta: Floats, d: int) -> tuple[float, float]:
         return 0.5 + float(theta[0]) * float(theta[1:] @ theta[1:]) / 12, 0.0
 
     def bounds(self, theta: Floats) -> tuple[float, float]:
@@ -181,16 +195,16 @@ class Cosine(Law):
     name, number, formula = "cosine", COSINE, "n = m + 0.5 cos(6 z), z = a . (x - 1/2), theta = (m, a)"
     most = 1e3  # so that the periods can be counted out
 
-    def size(self, d: int) -> int:
+    def size(self, d: int) -> int | None:
         return d + 1
 
     def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
         assert clear is not None
         a = _direction(rng, d)
         ends = 0.5, 1.5  # n <= 1 at the first, n >= 1 at the last
-        return np.array([_largest(lambda m: self.chance(np.array([m, *a]), 1.0)[0], clear, ends), *a])
+        return np.array([_largest(lambda m: self.chance(np.array([m, *a]), d, 1.0)[0], clear, ends), *a])
 
-    def chance(self, theta: Floats, level: float) -> tuple[float, float]:
+    def chance(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         """cos(6 z) lies below a height where 6 z is in (r, 2 pi - r) plus any whole number of periods."""
         a, height = theta[1:], 2 * (level - float(theta[0]))
         if height > 1 or height <= -1:
@@ -200,7 +214,7 @@ class Cosine(Law):
         start = 2 * math.pi * np.arange(-periods - 1, periods + 1)
         return within(a, middle + (start + r) / 6, middle + (start + 2 * math.pi - r) / 6)
 
-    def mean(self, theta: Floats) -> tuple[float, float]:
+    def mean(self, theta: Floats, d: int) -> tuple[float, float]:
         return float(theta[0]) + 0.5 * float(np.prod(np.sinc(3 * theta[1:] / math.pi))), 0.0
 
     def bounds(self, theta: Floats) -> tuple[float, float]:
@@ -211,7 +225,7 @@ class Cosine(Law):
         return 0.0, 2.0
 
 
-LAWS: Mapping[str, Law] = {law.name: law for law in (NoLaw(), Linear(), Quadratic(), Cosine())}
+LAWS: dict[str, Law] = {law.name: law for law in (NoLaw(), Linear(), Quadratic(), Cosine())}
 
 
 @cache

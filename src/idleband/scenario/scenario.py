@@ -111,28 +111,36 @@ class Scenario:
             rng = stream(seed, replication, LAW)
             count = self.K if given.per_channel else 1
             rows = np.array([given.law.draw(rng, d, given.clear, given.theta_norm) for _ in range(count)])
-        shape = (self.K, given.law.size(d))
-        return np.array(np.broadcast_to(rows, shape), order="C")  # a copy, writeable: what kernels are compiled for
+        # A copy, writeable: what kernels are compiled for.
+        return np.array(np.broadcast_to(rows, (self.K, rows.shape[1])), order="C")
 
     def chances(self, theta: Floats, level: float) -> tuple[Floats, float]:
         """(K,) P(n < level) for each channel, and the largest standard error among them (0: exact)."""
-        return self._per_row(theta, lambda row: self.perturbation.law.chance(row, level))
+        return self._per_row(theta, lambda row: self.perturbation.law.chance(row, self.dimension, level))[0]
 
     def mean_rewards(self, theta: Floats) -> tuple[Floats, float]:
         """(K,) mean rewards mu, perturbation included, and the largest standard error among them (0: exact)."""
+        law, d = self.perturbation.law, self.dimension
         if self.reward == "additive":
-            perturbation, error = self._per_row(theta, self.perturbation.law.mean)
+            ((perturbation, error),) = self._per_row(theta, lambda row: law.mean(row, d))
             return self.mean_h - perturbation, error
-        clear, error = self.chances(theta, 1.0)
-        negative, error0 = self.chances(theta, 0.0)
+        (clear, error), (negative, error0) = self._per_row(
+            theta, lambda row: law.chance(row, d, 1.0), lambda row: law.chance(row, d, 0.0)
+        )
         chance = self.good_shares * clear + (1 - self.good_shares) * negative
         return LOW + (HIGH - LOW) * chance, (HIGH - LOW) * max(error, error0)
 
-    def _per_row(self, theta: Floats, answer: Callable[[Floats], tuple[float, float]]) -> tuple[Floats, float]:
-        """(K,) what a law answers for each row of theta, asked once for equal rows, and the largest standard error."""
-        memo = {row: answer(np.array(row)) for row in set(map(tuple, theta.tolist()))}
+    def _per_row(
+        self, theta: Floats, *questions: Callable[[Floats], tuple[float, float]]
+    ) -> list[tuple[Floats, float]]:
+        """For each question (K,) the answers for the rows of theta, and the largest standard error among them. Equal
+        rows are asked once, and one after the other, because a law may have to draw a sample for each."""
+        memo = {row: [ask(np.array(row)) for ask in questions] for row in set(map(tuple, theta.tolist()))}
         found = [memo[tuple(row)] for row in theta.tolist()]
-        return np.array([value for value, _ in found]), max(error for _, error in found)
+        return [
+            (np.array([answers[i][0] for answers in found]), max(answers[i][1] for answers in found))
+            for i in range(len(questions))
+        ]
 
     def reward_range(self) -> tuple[float, float]:
         """[low, high] of the rewards, whatever theta is drawn: what a policy may know beforehand."""
@@ -182,8 +190,8 @@ class Scenario:
         if self.availability:
             data["availability"] = [list(map(int, row)) for row in self.availability]
         data["context"] = {"kind": self.context, "dimension": self.dimension}
-        law: dict[str, Any] = {"kind": self.perturbation.kind}
-        if law["kind"] != "none":
+        law: dict[str, Any] = {"kind": self.perturbation.law.reference}
+        if self.perturbation.kind != "none":
             for key in ("clear", "theta_norm", "theta"):
                 value = getattr(self.perturbation, key)
                 if value is not None:
@@ -193,11 +201,17 @@ class Scenario:
         data["perturbation"] = law
         return data
 
+    def identity(self) -> dict[str, Any]:
+        """The same, with a user's own law by what it is and not by where it was found."""
+        data, law = self.to_dict(), self.perturbation.law
+        data["perturbation"]["kind"] = law.name if law.source is None else [law.name, law.source]
+        return data
+
     def __repr__(self) -> str:
         return f"Scenario({self.name}: {self.K} channels, {self.users} users)"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Scenario) and self.to_dict() == other.to_dict()
+        return isinstance(other, Scenario) and self.identity() == other.identity()
 
     def __hash__(self) -> int:
         return hash((self.name, self.K, self.users, self.dimension))

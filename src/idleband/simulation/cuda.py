@@ -17,9 +17,10 @@ from numba import cuda
 from idleband.errors import InputError
 from idleband.kernels.compile import jit, specialise
 from idleband.policies.registry import Case
+from idleband.scenario.perturbation import Law
 from idleband.scenario.scenario import Scenario
 from idleband.simulation import loop
-from idleband.simulation.engine import CaseRun
+from idleband.simulation.engine import CaseRun, check_law, setting
 from idleband.simulation.loop import Tally
 
 THREADS = 64  # per block
@@ -36,20 +37,22 @@ def run_on_gpu(scenario: Scenario, case: Case, horizon: int, seed: int, replicat
     world, tally, state, (rng,) = (_on_device(_batch(list(parts))) for parts in zip(*memory, strict=True))
     world = world._replace(x=world.contexts.reshape(scenario.K, scenario.dimension, replications))
     broken = cuda.to_device(np.zeros(replications, np.int64))
-    kernel = _kernel(case, memory[0])
+    kernel = _kernel(case, scenario.perturbation.law, memory[0])
     blocks = (replications + THREADS - 1) // THREADS
     kernel[blocks, THREADS](_on_device(first.known), first.params, world, tally, state, rng, horizon, broken)
+    for fault in world.fault.copy_to_host().T:
+        check_law(scenario.perturbation.law, fault)
     slots = broken.copy_to_host()
     if slots.any():
         raise InputError(f"policy {case.policy.name}: broke the rules in slot {slots[slots > 0].min()}")
     return _to_host(tally), _to_host(state)
 
 
-def _kernel(case: Case, example: tuple[Any, ...]) -> Any:
-    """The kernel of a policy: the loop with the policy bound, around memory like the example's."""
+def _kernel(case: Case, law: Law, example: tuple[Any, ...]) -> Any:
+    """The kernel of a policy under a law: the loop with both bound, around memory like the example's."""
     world_of, tally_of, state_of, rng_of = (_member(part) for part in example)
-    policy = {"select": case.policy.select, "update": case.policy.update}
-    run = specialise(loop.run, "run_on_gpu", policy, cached=False)
+    bindings = {"select": case.policy.select, "update": case.policy.update} | setting(law).bindings
+    run = specialise(loop.run, "run_on_gpu", bindings, cached=False)
 
     def kernel(known: Any, params: Any, world: Any, tally: Any, state: Any, rng: Any, last: int, broken: Any) -> None:
         i = cuda.grid(1)

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import re
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -14,12 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from idleband import own
 from idleband.errors import InputError
 from idleband.kernels import compile
 from idleband.kernels.rng import CONTEXTS, POLICY, STATES, stream
 from idleband.policies.base import Known, Policy
 from idleband.policies.registry import Case
+from idleband.scenario.laws import FAULT, OwnLaw
 from idleband.scenario.markov import cumulative
+from idleband.scenario.perturbation import Law
 from idleband.scenario.reward import REWARDS
 from idleband.scenario.scenario import Scenario
 from idleband.simulation import loop
@@ -105,6 +107,7 @@ def new_world(scenario: Scenario, seed: int, replication: int, theta: Floats) ->
         contexts=contexts,
         x=contexts.reshape(K, d),
         n=np.zeros(K),
+        fault=np.zeros(FAULT),
         expected=np.zeros(K),
         rewards=np.zeros(K),
         scratch=np.zeros(2 * K),
@@ -160,68 +163,100 @@ class Engine(NamedTuple):
     reason: str  # why it is not compiled, if it is not
 
 
+class Setting(NamedTuple):
+    """What a law binds into the loops: nothing, unless it is a user's own."""
+
+    bindings: dict[str, Any]
+    name: str = ""  # what the name of the machine code must say of it
+    cacheable: bool = True
+    allocates: bool = False
+
+
+@cache
+def setting(law: Law) -> Setting:
+    if not isinstance(law, OwnLaw):
+        return Setting({})
+    perturb, allocates = law.kernel.within, law.kernel.allocates
+    advance = compile.bind(loop.advance, {"perturb": perturb}, allocates=allocates)
+    return Setting({"advance": advance}, law.key, law.cacheable, allocates)
+
+
 _engines: dict[str, Engine] = {}
 _compiling = Lock()
 
 
-def engine(policy: Policy, memory: Callable[[], tuple[Any, ...]]) -> Engine:
-    """The loop for a policy, compiled if it can be. It is tried, with no slot, on memory of its own."""
+def engine(policy: Policy, law: Law, memory: Callable[[], tuple[Any, ...]]) -> Engine:
+    """The loop for a policy under a law, compiled if it can be. It is tried, with no slot, on memory of its own."""
     # The name under which the machine code is kept: the module that holds the functions (names like mp-lucb and
     # mp-lucb-rca share them), and for a user's policy, of which a module may hold several, all that identifies it.
-    own = "" if policy.source is None else hashlib.sha256(f"{policy.name}\0{policy.source}".encode()).hexdigest()[:16]
-    name = re.sub(r"\W", "_", f"run_{policy.select.__module__}_{own}")
+    whose = "" if policy.source is None else hashlib.sha256(f"{policy.name}\0{policy.source}".encode()).hexdigest()[:16]
+    name = re.sub(r"\W", "_", f"run_{policy.select.__module__}_{whose}_{setting(law).name}")
     with _compiling:
         if name not in _engines:
-            _engines[name] = _build(policy, name, memory())
+            _engines[name] = _build(policy, setting(law), name, memory())
     return _engines[name]
 
 
-def _build(policy: Policy, name: str, arguments: tuple[Any, ...]) -> Engine:
+def _build(policy: Policy, world: Setting, name: str, arguments: tuple[Any, ...]) -> Engine:
     bindings = {"select": policy.select, "update": policy.update}
     if policy.source is None:
-        run = compile.specialise(loop.run, name, bindings)
+        run = compile.specialise(
+            loop.run, name, bindings | world.bindings, cached=world.cacheable, allocates=world.allocates
+        )
         compile.call(run, *arguments, 0, 0)
         return Engine(run, True, "")
     plain = {key: getattr(f, "py_func", f) for key, f in bindings.items()}
-    for allocates in (False, True):
+    cached = policy.cacheable and world.cacheable
+    for allocates in (True,) if world.allocates else (False, True):
         try:
-            jitted = {key: compile.jit(f, allocates=allocates) for key, f in plain.items()}
+            jitted = {key: compile.jit(f, allocates=allocates) for key, f in plain.items()} | world.bindings
             own_name = name + "_allocates" * allocates
-            run = compile.specialise(loop.run, own_name, jitted, cached=policy.cacheable, allocates=allocates)
+            run = compile.specialise(loop.run, own_name, jitted, cached=cached, allocates=allocates)
             compile.call(run, *arguments, 0, 0)
             return Engine(run, True, "")
         except Exception as error:  # with no slot run, it can only be the compiler's
-            reason = _why(error)
-    return Engine(compile.interpreted(loop.run, name, plain), False, reason)
-
-
-def _why(error: Exception) -> str:
-    """The line of the compiler's message that says most."""
-    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip(" -")]
-    telling = [line for line in lines if "Cannot determine" in line] or [
-        line for line in lines if not line.startswith("Failed in")
-    ]
-    return (telling or lines or [type(error).__name__])[0]
+            reason = compile.reason(error)
+    return Engine(compile.interpreted(loop.run, name, plain | world.bindings), False, reason)
 
 
 @cache
-def _walker() -> Callable[..., None]:
+def _walker(law: Law) -> Callable[..., None]:
     """The compiled walk along the references."""
-    walk: Callable[..., None] = compile.specialise(loop.walk, "walk", {})
+    bindings, name, cacheable, allocates = setting(law)
+    walk: Callable[..., None] = compile.specialise(
+        loop.walk, f"walk_{name}", bindings, cached=cacheable, allocates=allocates
+    )
     return walk
 
 
 @contextlib.contextmanager
-def _named(policy: Policy) -> Iterator[None]:
-    """Whatever a user's own code raises is told in one line, with its place."""
+def named(policy: Policy) -> Iterator[None]:
+    """Whatever a user's own policy raises is told in one line, with its place."""
     try:
         yield
+    except InputError:
+        raise
     except Exception as error:
         if policy.source is None:
             raise
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{at.filename}, line {at.lineno}"
-        raise InputError(f"policy {policy.name}: {type(error).__name__}: {error} ({place})") from error
+        raise own.told(f"policy {policy.name}", error) from error
+
+
+@contextlib.contextmanager
+def _named_law(law: Law, *, alone: bool) -> Iterator[None]:
+    """The same for a law, which may run alone or beside a user's own policy."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(law, OwnLaw) and (alone or own.passed(error, law.value)):
+            raise own.told(f"law {law.name}: value", error) from error
+        raise
+
+
+def check_law(law: Law, fault: Floats) -> None:
+    """Tell the first value of a user's own law that was none, if there was one."""
+    if isinstance(law, OwnLaw) and fault[1]:
+        raise law.faulty(fault[3], f"in slot {fault[1]:.0f}, channel {fault[2] + 1:.0f}")
 
 
 # --- running ---------------------------------------------------------------------------------------------------------
@@ -251,19 +286,21 @@ class CaseRun:
         def memory() -> tuple[Any, ...]:
             world = new_world(scenario, seed, replication, theta)
             tally = new_tally(scenario, world, means, horizon)
-            with _named(case.policy):
+            with named(case.policy):
                 state = case.policy.init(params, known)
             return known, world, params, state, stream(seed, replication, POLICY), tally
 
-        ready = engine(case.policy, memory)
+        ready = engine(case.policy, scenario.perturbation.law, memory)
         _, world, _, state, rng, tally = memory()
         return cls(scenario, case, known, params, world, tally, state, ready, rng)
 
     def to(self, slot: int) -> None:
         """Run up to and including a slot."""
         arguments = (self.known, self.world, self.params, self.state, self.rng, self.tally, self.at, slot)
-        with _named(self.case.policy):
+        law, policy = self.scenario.perturbation.law, self.case.policy
+        with named(policy), _named_law(law, alone=policy.source is None):
             broken = self.engine.run(*arguments)
+        check_law(law, self.world.fault)
         if broken:
             picks = [int(k) for k in self.tally.picks[: self.tally.picked[0]]]
             raise InputError(
@@ -277,6 +314,7 @@ class CaseRun:
 class ReferenceRun:
     """The references along one path."""
 
+    law: Law
     known: Known
     world: World
     references: References
@@ -286,10 +324,13 @@ class ReferenceRun:
     def start(cls, scenario: Scenario, horizon: int, seed: int, replication: int) -> "ReferenceRun":
         theta, means = law_of(scenario, seed, replication)
         world = new_world(scenario, seed, replication, theta)
-        return cls(known_of(scenario), world, new_references(scenario, world, means, horizon))
+        references = new_references(scenario, world, means, horizon)
+        return cls(scenario.perturbation.law, known_of(scenario), world, references)
 
     def to(self, slot: int) -> None:
-        compile.call(_walker(), self.known, self.world, self.references, self.at, slot)
+        with _named_law(self.law, alone=True):
+            compile.call(_walker(self.law), self.known, self.world, self.references, self.at, slot)
+        check_law(self.law, self.world.fault)
         self.at = slot
 
 

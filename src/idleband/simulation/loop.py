@@ -45,6 +45,7 @@ class World(NamedTuple):
     contexts: Floats  # (K*d,) the same memory as x, flat
     x: Floats  # (K, d)
     n: Floats  # (K,) perturbations
+    fault: Floats  # (4,) of a user's own law
     expected: Floats  # (K,) E[r | x]
     rewards: Floats  # (K,) what each channel would pay (references only)
     scratch: Floats  # (2K,)
@@ -114,7 +115,7 @@ def advance(world: World) -> None:
     fill_uniform(world.state_rng, world.u)
     step(world.limits, world.u, world.s)
     fill_uniform(world.context_rng, world.contexts)
-    perturb(world.law, world.theta, world.x, world.n)
+    perturb(world.law, world.theta, world.x, world.n, world.fault)
     for k in range(world.s.size):
         world.expected[k] = expected_reward(world.reward, world.mean_h[k], world.good_share[k], world.n[k])
 
