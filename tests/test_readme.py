@@ -49,7 +49,7 @@ def test_make_demo_runs_all_policies_at_the_papers_size_and_says_where_the_figur
     assert command == ".venv/bin/idleband run S1 --out results/S1"
     done = shell(command.removeprefix(".venv/bin/"), tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "S1: 8 policies x 5 replications x 100,000 slots" in done.stdout
+    assert "S1: 11 policies x 5 replications x 100,000 slots" in done.stdout
     figure = re.search(r"figure:\s+(\S+)", done.stdout)
     assert figure is not None
     assert (tmp_path / figure[1]).read_bytes().startswith(b"\x89PNG")
@@ -58,6 +58,7 @@ def test_make_demo_runs_all_policies_at_the_papers_size_and_says_where_the_figur
     table = study.table().reward
     # The shape that the paper's world must have: learners earn more than what cannot learn.
     assert table["mp-lucb"] > table["mp-ucb"] > table["mp-random"] > table["mp-lucb-printed"]
+    assert table["mp-nucb"] > table["mp-ucb"] > table["mp-nucb-printed"]
 
 
 def test_commands_of_the_readme(tmp_path: Path) -> None:
@@ -99,7 +100,11 @@ def test_toml_blocks() -> None:
 
 def test_examples_run(tmp_path: Path) -> None:
     place = workplace(tmp_path)
-    for command in ("python examples/learning_theta.py", "idleband run examples/two_bands.toml --horizon 2000"):
+    for command in (
+        "python examples/learning_theta.py",
+        "python examples/own_law.py",
+        "idleband run examples/two_bands.toml --horizon 2000",
+    ):
         done = shell(command, place)
         assert done.returncode == 0, done.stderr
 

@@ -14,6 +14,7 @@ from idleband.policies.registry import POLICIES, policy, register
 from idleband.scenario.build import scenario
 from idleband.scenario.laws import register_law
 from idleband.scenario.scenario import Scenario
+from idleband.simulation.learned import Learned, learned
 from idleband.simulation.simulate import Result, simulate
 
 __version__ = version("idleband")
@@ -22,6 +23,7 @@ __all__ = [
     "POLICIES",
     "AtLeast",
     "InputError",
+    "Learned",
     "OneOf",
     "Result",
     "Scenario",
@@ -29,6 +31,7 @@ __all__ = [
     "beta",
     "compare",
     "gamma",
+    "learned",
     "load",
     "normal",
     "policy",

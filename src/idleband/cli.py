@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -24,18 +25,22 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from idleband.durable import write_durably
 from idleband.errors import InputError, unknown
 from idleband.experiments.spec import Experiment, every_policy, experiment, read_experiment
+from idleband.experiments.store import check_place
 from idleband.experiments.study import Study, load, run_experiment
 from idleband.policies.registry import POLICIES, Case, policy
 from idleband.report.card import card, card_text
-from idleband.report.plots import save_figures
+from idleband.report.plots import learned_figure, save_figure, save_figures
 from idleband.report.text import aligned
 from idleband.scenario import fields
 from idleband.scenario.build import scenario
+from idleband.scenario.perturbation import LAWS
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.bench import bench
+from idleband.simulation.learned import check_predicts, learned, learned_csv, root_mean_square
 
 
 class _Parser(argparse.ArgumentParser):
@@ -67,6 +72,17 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", metavar="DIR", help="where the results go (default results/NAME)")
     run.add_argument("--threads", metavar="N", help="default: one per core")
 
+    learn = add("learned", "what policies learned of the perturbation: predicted against true, and the error", _learned)
+    learn.add_argument("what", metavar="SCENARIO|FILE.toml")
+    learn.add_argument(
+        "--policy", action="append", metavar="NAME[:key=value,...]",
+        help="a policy with a model of the perturbation; may be repeated (default: mp-lucb and mp-nucb)",
+    )  # fmt: skip
+    learn.add_argument("--horizon", metavar="T", default="5e4", help="slots (default 5e4)")
+    learn.add_argument("--replications", metavar="R", default="3", help="independent repetitions (default 3)")
+    learn.add_argument("--seed", metavar="N", default="0", help="default 0")
+    learn.add_argument("--out", metavar="DIR", help="where figure and table go (default results/NAME-learned)")
+
     scenarios = add("scenarios", "what scenarios there are", _scenarios)
     policies = add("policies", "what policies there are, and their parameters", _policies)
     show = add("show", "a scenario's card", _show)
@@ -78,7 +94,11 @@ def _parser() -> argparse.ArgumentParser:
     plot = add("plot", "the figures again, from stored results only", _plot)
     plot.add_argument("folder", metavar="DIR")
     speed = add("bench", "speed here, per policy, beside the bare loop", _bench)
-    for command in (run, scenarios, policies, show, cost, speed):
+    for command in (run, learn, show):
+        command.add_argument(
+            "--perturbation", metavar="LAW", help="another law than the scenario's: FILE.py:NAME or " + ", ".join(LAWS)
+        )
+    for command in (run, learn, scenarios, policies, show, cost, speed):
         command.add_argument("--json", action="store_true", help="for programs")
     return parser
 
@@ -113,10 +133,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(130)
 
 
-def _scenario(what: str) -> Scenario:
-    if what.endswith(".toml") or what in PRESETS:
-        return scenario(what)
-    raise unknown("scenario", what, [*PRESETS, "FILE.toml"])
+def _scenario(what: str, law: str | None = None) -> Scenario:
+    """A preset or a file's scenario; under another law it is another scenario, with a name of its own."""
+    if not what.endswith(".toml") and what not in PRESETS:
+        raise unknown("scenario", what, [*PRESETS, "FILE.toml"])
+    world = scenario(what)
+    if law is None or law == world.perturbation.kind:
+        return world
+    return scenario(world, perturbation=law, name=f"{world.name}-{law.rpartition(':')[2]}")
+
+
+def _out(options: argparse.Namespace, name: str) -> Path:
+    if options.out == "":
+        raise InputError("--out: must be the name of a folder")
+    return Path(options.out or f"results/{name}")
 
 
 # --- run -------------------------------------------------------------------------------------------------------------
@@ -128,11 +158,11 @@ def _run(options: argparse.Namespace) -> None:
     cases = [_case(text) for text in options.policy or ()]
     if options.what.endswith(".toml"):
         spec = read_experiment(Path(options.what), cases, **size)
+        if options.perturbation is not None:
+            spec = replace(spec, scenario=_scenario(options.what, options.perturbation))
     else:
-        spec = experiment(_scenario(options.what), cases or every_policy(), **size)
-    if options.out == "":
-        raise InputError("--out: must be the name of a folder")
-    out = Path(options.out or f"results/{spec.scenario.name}")
+        spec = experiment(_scenario(options.what, options.perturbation), cases or every_policy(), **size)
+    out = _out(options, spec.scenario.name)
     threads = None if options.threads is None else fields.whole(options.threads, "--threads", 1, 1024)
 
     with _Bar() as bar:
@@ -181,6 +211,52 @@ def _case(text: str) -> Case:
             raise InputError(f"--policy {text}: {key.strip()} is given twice")
         parameters[key.strip()] = value.strip()
     return policy(head, **parameters)
+
+
+# --- learned ---------------------------------------------------------------------------------------------------------
+
+
+def _learned(options: argparse.Namespace) -> None:
+    world = _scenario(options.what, options.perturbation)
+    cases = [_case(text) for text in options.policy or ("mp-lucb", "mp-nucb")]
+    size = experiment(world, cases, options.horizon, options.replications, options.seed)
+    T, R, seed = size.horizon, size.replications, size.seed
+    for case in cases:
+        check_predicts(world, case, T)
+    out = _out(options, f"{world.name}-learned")
+    check_place(out)
+    found = []
+    with _Bar() as bar:
+        bar.start(T * R * len(cases))
+        for case in cases:
+            bar.prepare(case.policy.name)
+            found.append(learned(world, case, horizon=T, replications=R, seed=seed, progress=bar.advance))
+    out.mkdir(parents=True, exist_ok=True)
+    figures = save_figure(learned_figure(found), out / "learned")
+    table = out / "learned.csv"
+    write_durably(table, learned_csv(found).encode())
+    rows = [
+        {
+            "policy": one.label,
+            "error_played": root_mean_square(one.played_last),
+            "error_played_worst": float(one.played_last.max()),
+            "error_fresh": root_mean_square(one.fresh_last),
+            "error_fresh_worst": float(one.fresh_last.max()),
+        }
+        for one in found
+    ]
+    if options.json:
+        print(json.dumps({"errors": rows, "table": str(table), "figures": list(map(str, figures))}, indent=1))
+        return
+    print(f"{world.name}, {world.perturbation.kind} law: {T:,} slots x {R} replications")
+    print("error of the predicted perturbation, root mean square, as a share of its standard deviation")
+    print("(100%: no better than a constant); played: in the last tenth; in brackets the worst replication\n")
+    cells = [["policy", "played", "fresh contexts"]]
+    for row in rows:
+        errors = [(row[f"error_{where}"], row[f"error_{where}_worst"]) for where in ("played", "fresh")]
+        cells.append([str(row["policy"]), *(f"{mean:.1%} ({worst:.1%})" for mean, worst in errors)])
+    print(aligned(cells))
+    print(f"\nfigure:  {figures[0]}  (and .svg)\ntable:   {table}")
 
 
 class _Rate(ProgressColumn):
@@ -262,7 +338,7 @@ def _policies(options: argparse.Namespace) -> None:
 
 def _show(options: argparse.Namespace) -> None:
     seed = fields.whole(options.seed, "--seed", 0, 2**63 - 1)
-    data = card(_scenario(options.what), seed)
+    data = card(_scenario(options.what, options.perturbation), seed)
     print(json.dumps(data, indent=1) if options.json else card_text(data))
 
 

@@ -5,10 +5,12 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas
 import pytest
 
 import idleband as ib
 from tests.cli.calls import SMALL, Refuse, Run
+from tests.own_law import LOUD
 from tests.own_policy import MINE
 
 
@@ -50,6 +52,36 @@ def test_show_of_a_file(ok: Callable[..., str]) -> None:
     assert json.loads(ok("show", "mine.toml", "--json"))["good_share"] == pytest.approx([0.25, 0.75])
 
 
+def test_another_law_makes_another_scenario(ok: Callable[..., str]) -> None:
+    data = json.loads(ok("show", "S4", "--perturbation", "cosine", "--json"))
+    assert (data["name"], data["perturbation"]["kind"]) == ("S4-cosine", "cosine")
+    assert data["clear"] == pytest.approx([0.7] * 10)
+    assert json.loads(ok("show", "S4", "--perturbation", "linear", "--json"))["name"] == "S4"
+    answer = json.loads(ok("run", "S4", *SMALL, "--perturbation", "quadratic", "--json"))
+    assert answer["results"] == "results/S4-quadratic/results.parquet"
+    Path("mine.toml").write_text('[scenario]\nbase = "S2"\n[[policy]]\nname = "mp-random"\n')
+    ok("run", "mine.toml", "--horizon", 50, "--replications", 1, "--perturbation", "none")
+    assert ib.load("results/S2-none").scenario.perturbation.kind == "none"
+
+
+def test_learned(ok: Callable[..., str]) -> None:
+    size = ("--horizon", 600, "--replications", 2)
+    text = ok("learned", "S1", *size, "--policy", "mp-lucb", "--policy", "mp-lucb-printed", "--out", "out")
+    assert text.startswith("S1, linear law: 600 slots x 2 replications\n")
+    assert "figure:  out/learned.png" in text
+    assert Path("out/learned.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in Path("out/learned.svg").read_bytes()[:500]
+    table = pandas.read_csv("out/learned.csv")
+    assert sorted(set(table.label)) == ["mp-lucb", "mp-lucb-printed"]
+    assert set(table.replication) == {0, 1}
+    assert table.t.max() == 600
+    answer = json.loads(ok("learned", "S1", *size, "--policy", "mp-lucb", "--json"))
+    (errors,) = answer["errors"]
+    assert errors["error_fresh_worst"] == table[(table.label == "mp-lucb") & (table.t == 600)].error_fresh.max()
+    assert 0 < errors["error_played"] <= errors["error_played_worst"] < 0.2
+    assert answer["figures"][0] == "results/S1-learned/learned.png"
+
+
 def test_cost_of_the_paper(ok: Callable[..., str]) -> None:
     assert ok("cost", "S4", "1,2,3,4,5") == "0.155\n"
     assert json.loads(ok("cost", "S4", "1,2,3,4,5", "--json"))["cost"] == pytest.approx(0.155, abs=5e-4)
@@ -87,6 +119,20 @@ def test_a_policy_of_ones_own_and_how_it_ran(ok: Callable[..., str], source: str
     Path("mine.py").write_text(source)
     assert note in ok("run", "S1", "--policy", "mine.py:mine", "--horizon", 50, "--out", "out")
     assert ib.load("out")["mine"].plays.tolist() == [[50] * 5 + [0] * 5] * 5
+
+
+def test_a_law_of_ones_own(ok: Callable[..., str]) -> None:
+    Path("worlds").mkdir()
+    Path("worlds/laws.py").write_text(LOUD)
+    Path("worlds/mine.toml").write_text(
+        '[scenario]\nbase = "S2"\nperturbation = { kind = "laws.py:loud", clear = 0.6 }\n'
+    )
+    assert "perturbation loud: n = s max(x_1, ..., x_d) + t; clear = 0.6" in ok("show", "worlds/mine.toml")
+    ok("run", "worlds/mine.toml", *SMALL, "--out", "out")
+    ok("run", "worlds/mine.toml", *SMALL, "--replications", 3, "--out", "out")
+    ok("plot", "out")
+    assert ib.load("out")["mp-random"].replications == 3
+    assert "S1-loud: " in ok("run", "S1", "--perturbation", "worlds/laws.py:loud", *SMALL)
 
 
 def test_run_of_a_file(ok: Callable[..., str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import idleband as ib
 from tests.cli.calls import SMALL, Refuse
+from tests.own_law import LOUD
 from tests.own_policy import MINE
 
 
@@ -40,6 +41,24 @@ from tests.own_policy import MINE
         ("run S1 --threads 0", "--threads = 0: must be a whole number from 1"),
         ("run missing.toml", "missing.toml: No such file"),
         ("run S1 --policy missing.py:mine", "missing.py: No such file"),
+        ("run S1 --policy mp-nucb:L=1", "L = '1': must be a finite number of at least 2, at most 16"),
+        ("run S1 --policy mp-nucb:D=1.5", "D = '1.5': must be a finite number of at least 2, at most 1024"),
+        ("run S1 --policy mp-nucb:covariance=half", "covariance = 'half': must be one of full, block, diagonal"),
+        ("run S1 --policy mp-nucb:D=1000,L=9", "covariance = full would take"),
+        (
+            "run S1 --perturbation cubic",
+            "unknown scenario.perturbation.kind 'cubic': Known: none, linear, quadratic, cosine",
+        ),
+        ("learned S5", "unknown scenario 'S5'"),
+        (
+            "learned S1 --policy mp-ucb",
+            "policy mp-ucb: has no model of the perturbation; policies that have one: mp-lucb",
+        ),
+        ("learned S1 --policy mp-lucb:target=reward", "target = reward: what it predicts is no perturbation"),
+        ("learned S1 --perturbation none", "scenario.perturbation.kind = none: there is nothing to learn"),
+        ("learned S1 --horizon 1e9", "experiment.horizon = 1000000000: must be from 2 to 10000000 here"),
+        ("learned S1 --policy mp-lucb --policy mp-lucb", "policy mp-lucb: given twice"),
+        ("learned S1 --policy mp-nucb:D=1000,L=9", "covariance = full would take"),
         ("show S5", "unknown scenario 'S5'"),
         ("show S1 --seed -1", "--seed = -1"),
         ("cost S4 1,2,3", "3 of them; S4 hands out 5"),
@@ -141,6 +160,43 @@ def test_bad_experiment_file(refuse: Refuse, content: bytes, says: str) -> None:
 def test_bad_policy_file(refuse: Refuse, source: str, name: str, says: str) -> None:
     Path("own.py").write_text(source)
     assert says in refuse("run", "S1", "--policy", f"own.py:{name}")
+
+
+OWN_LAW = '[scenario]\nbase = "S1"\nperturbation = "own.py:{}"\n'
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "says"),
+    [
+        ("def f(:\n", "loud", "cannot be imported: SyntaxError"),
+        ("x = 1\n", "loud", "holds no class under @idleband.register_law"),
+        (MINE, "mine", "holds no class under @idleband.register_law"),
+        (LOUD, "lout", "'lout': did you mean 'loud'?"),
+        (LOUD.replace("def value", "def worth"), "loud", "law loud: value is missing; a law has draw and value"),
+        (LOUD.replace("theta, x", "x"), "loud", "law loud: value must take (theta, x)"),
+        (LOUD.replace('"loud"', '"linear"'), "linear", "law linear: this name is taken by a law of the package"),
+        (LOUD.replace("return [", "return [float('nan'), "), "loud", "law loud: draw, entry 1 = nan: must be a number"),
+        (LOUD.replace("max(", "object("), "loud", "law loud: value does not compile: "),
+    ],
+)  # fmt: skip
+def test_bad_law_file(refuse: Refuse, source: str, name: str, says: str) -> None:
+    Path("own.py").write_text(source)
+    Path("mine.toml").write_text(OWN_LAW.format(name))
+    assert says in refuse("show", "mine.toml")
+
+
+def test_a_law_that_gives_no_number_is_named(call: Callable[..., tuple[int, str, str]]) -> None:
+    slots = ib.simulate("S1", "mp-random", horizon=7, replications=1, record="slots").slots
+    assert slots is not None
+    there = slots.query("t == 7 and channel == 2")["x0"].item()
+    trap = f"if x[0] == {there!r}: return math.nan\n        loudest = 0.0"
+    Path("own.py").write_text("import math\n" + LOUD.replace("loudest = 0.0", trap))
+    Path("mine.toml").write_text(OWN_LAW.format("loud"))
+    status, _, err = call("run", "mine.toml", *SMALL, "--out", "out")
+    assert (status, err) == (
+        2,
+        "idleband: law loud: value = nan in slot 7, channel 3; must be within bounds = (0, 4)\n",
+    )
 
 
 def test_a_policy_that_breaks_the_rules_is_named(call: Callable[..., tuple[int, str, str]]) -> None:

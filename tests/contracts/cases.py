@@ -15,6 +15,15 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "mp-lucb-rca": [{"synchronous": True, "shared": True}],
     "mp-lucb-printed": [{"replace": "indicator"}],
+    "mp-nucb": [
+        {"D": 4},
+        {"D": 4, "covariance": "block", "memory": 20},
+        {"D": 4, "covariance": "diagonal", "shared": True},
+        {"L": 3, "D": 4, "dropout": 0.1, "batch": 5, "train_every": 2},
+        {"D": 4, "frame": "rca"},
+    ],
+    "mp-nucb-rca": [{"D": 4, "synchronous": True, "shared": True}],
+    "mp-nucb-printed": [{"D": 4, "target": "prediction"}],
 }
 
 CASES: dict[str, Case] = {
@@ -50,3 +59,9 @@ SCENARIOS: dict[str, ib.Scenario] = {
         p01=[0.01 + 0.9 * k / 40 for k in range(40)], p10=[0.5] * 40, users=7, context={"dimension": 5}
     ),
 }
+
+
+def slots_interpreted(label: str, usual: int) -> int:
+    """How many slots of a case are run where nothing is compiled: there a slot of a network takes its time."""
+    D = CASES[label].values.get("D", 0)
+    return usual if D == 0 else min(usual, 40 if D <= 4 else 3)

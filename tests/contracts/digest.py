@@ -3,6 +3,8 @@ or in a simulated CUDA kernel.
 
     python -m tests.contracts.digest slots SLOTS           every case, as this process runs it
     python -m tests.contracts.digest cuda SLOTS LABEL...    inside a CUDA kernel, simulated if the environment says so
+
+Of cases that take long interpreted fewer slots are run: `slots_interpreted`.
 """
 
 import json
@@ -10,7 +12,7 @@ import sys
 from typing import Any
 
 from idleband.simulation.engine import CaseRun
-from tests.contracts.cases import CASES, SCENARIOS
+from tests.contracts.cases import CASES, SCENARIOS, slots_interpreted
 
 PLACES = ("S1", "coming and going")  # where compiled and interpreted runs are compared
 
@@ -34,5 +36,9 @@ def in_cuda(label: str, where: str, slots: int) -> dict[str, Any]:
 if __name__ == "__main__":
     how, slots, *labels = sys.argv[1:]
     digest = {"slots": slot_by_slot, "cuda": in_cuda}[how]
-    found = {f"{label} on {where}": digest(label, where, int(slots)) for label in labels or CASES for where in PLACES}
+    found = {
+        f"{label} on {where}": digest(label, where, slots_interpreted(label, int(slots)))
+        for label in labels or CASES
+        for where in PLACES
+    }
     print(json.dumps(found))

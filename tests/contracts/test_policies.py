@@ -12,12 +12,12 @@ import pytest
 import idleband as ib
 from idleband.simulation.engine import CaseRun
 from tests.conftest import ROOT
-from tests.contracts.cases import CASES, SCENARIOS
+from tests.contracts.cases import CASES, SCENARIOS, slots_interpreted
 from tests.contracts.digest import PLACES, slot_by_slot
 
 INTERPRETED = {"NUMBA_DISABLE_JIT": "1"}
 SIMULATED_GPU = {"NUMBA_DISABLE_JIT": "1", "NUMBA_ENABLE_CUDASIM": "1"}
-ON_GPU = ("mp-ucb", "rca-m", "mp-lucb", "mp-lucb-rca")
+ON_GPU = ("mp-ucb", "rca-m", "mp-lucb", "mp-lucb-rca", "mp-nucb", "mp-nucb D=4")
 
 
 def elsewhere(environment: dict[str, str], *arguments: object) -> dict[str, Any]:
@@ -74,13 +74,14 @@ def test_compiled_equals_interpreted() -> None:
     assert len(interpreted) == len(CASES) * len(PLACES)
     for label in CASES:
         for where in PLACES:
-            assert interpreted[f"{label} on {where}"] == slot_by_slot(label, where, slots), (label, where)
+            compiled = slot_by_slot(label, where, slots_interpreted(label, slots))
+            assert interpreted[f"{label} on {where}"] == compiled, (label, where)
 
 
 def test_the_same_plays_inside_a_simulated_cuda_kernel() -> None:
-    slots = 30
-    for name, found in elsewhere(SIMULATED_GPU, "cuda", slots, *ON_GPU).items():
+    for name, found in elsewhere(SIMULATED_GPU, "cuda", 30, *ON_GPU).items():
         label, _, where = name.partition(" on ")
+        slots = slots_interpreted(label, 30)
         for replication in range(3):
             run = CaseRun.start(SCENARIOS[where], CASES[label], slots, seed=5, replication=replication)
             run.to(slots)

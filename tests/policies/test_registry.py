@@ -13,7 +13,10 @@ from idleband.policies.registry import POLICIES
 from idleband.simulation.simulate import COLUMNS
 from tests.conftest import ROOT
 
-NAMES = ["mp-random", "mp-ucb", "mp-klucb", "mp-ts", "rca-m", "mp-lucb", "mp-lucb-rca", "mp-lucb-printed"]
+NAMES = [
+    *("mp-random", "mp-ucb", "mp-klucb", "mp-ts", "rca-m"),
+    *("mp-lucb", "mp-lucb-rca", "mp-lucb-printed", "mp-nucb", "mp-nucb-rca", "mp-nucb-printed"),
+]
 
 OWN = '''
 import numpy as np
@@ -83,9 +86,11 @@ def test_names() -> None:
 
 
 def test_every_row_of_the_table_is_a_parameter() -> None:
-    rows = {"beta", "target", "lambda", "base", "width", "estimate", "frame", "explore_first", "replace", "shared"}
-    for name in ("mp-lucb", "mp-lucb-rca", "mp-lucb-printed"):
-        assert rows < set(POLICIES[name].parameters)
+    rows = {"target", "lambda", "base", "width", "estimate", "frame", "explore_first", "replace", "shared"}
+    network = {"L", "D", "gamma", "learning_rate", "dropout", "batch", "memory", "train_every", "covariance"}
+    for ending in ("", "-rca", "-printed"):
+        assert rows | {"beta"} < set(POLICIES["mp-lucb" + ending].parameters)
+        assert rows | network < set(POLICIES["mp-nucb" + ending].parameters)
 
 
 def test_three_names_are_three_settings() -> None:
@@ -95,8 +100,18 @@ def test_three_names_are_three_settings() -> None:
     meant = {"frame": "slot", "base": "mean", "width": "optimistic", "explore_first": False, "replace": "indicator"}
     assert meant.items() <= chosen("mp-lucb").items()
     assert {"frame": "rca", "base": "index", "width": "pessimistic"}.items() <= chosen("mp-lucb-rca").items()
-    printed = {"target": "prediction", "base": "none", "estimate": "add", "frame": "slot", "replace": "reward"}
-    assert printed.items() <= chosen("mp-lucb-printed").items()
+    printed = {"base": "none", "estimate": "add", "frame": "slot", "replace": "reward"}
+    assert (printed | {"target": "prediction"}).items() <= chosen("mp-lucb-printed").items()
+    assert meant.items() <= chosen("mp-nucb").items()
+    assert {"frame": "rca", "base": "index", "width": "pessimistic"}.items() <= chosen("mp-nucb-rca").items()
+    assert (printed | {"dropout": 0.1, "centre": False, "constant": False}).items() <= chosen("mp-nucb-printed").items()
+
+
+def test_lambda_is_a_word_that_python_has_taken() -> None:
+    """So its field has an underscore, and both spellings mean it."""
+    for name in ("mp-lucb", "mp-nucb"):
+        assert ib.policy(name, lambda_=2.0) == ib.policy(name, **{"lambda": 2})
+        assert ib.policy(name, lambda_=2.0).label == f"{name} lambda=2"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Figures: what is drawn is the data."""
 
+import dataclasses
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,10 +9,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from scipy import stats
 
 import idleband as ib
-from idleband.report.plots import REFERENCE_NAMES, regret_figure, save_figures
+from idleband.report.plots import PACKAGE, REFERENCE_NAMES, learned_figure, regret_figure, save_figure, save_figures
 
 POLICIES = ["mp-random", "mp-ucb", ib.policy("mp-ucb", L=0.5)]
 
@@ -111,3 +113,81 @@ def test_a_run_of_one_slot_can_be_drawn(tmp_path: Path) -> None:
 def test_an_unknown_reference_is_refused(study: ib.Study) -> None:
     with pytest.raises(ib.InputError, match="reference = 'best': must be one of static, contextual, genie, table"):
         regret_figure(study.scenario, study.results, "best")
+
+
+def test_no_two_policies_look_alike() -> None:
+    """Every policy of the package, and others beside them: a colour and dash of its own."""
+    labels = [*PACKAGE, *(ib.policy("mp-ucb", L=L).label for L in (0.1, 0.2, 0.3))]
+    drawn = ib.compare("S1", ["mp-random"], horizon=10, replications=1)["mp-random"]
+    results = [dataclasses.replace(drawn, label=label) for label in labels]
+    lines = regret_figure(drawn.scenario, results).axes[0].get_lines()
+    styles = {
+        line.get_label(): (to_hex(line.get_color()), str(line._unscaled_dash_pattern))  # type: ignore[attr-defined]
+        for line in lines
+    }
+    assert {label for label in styles if label in labels} == set(labels)
+    assert len({styles[label] for label in labels}) == len(labels)
+
+
+# --- what was learned ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def found() -> list[ib.Learned]:
+    world = ib.scenario("S1", perturbation="quadratic")
+    return [ib.learned(world, "mp-lucb", beta=beta, horizon=300, replications=2) for beta in (1.0, 0.5)]
+
+
+def test_errors_are_drawn_over_time(found: list[ib.Learned]) -> None:
+    *panels, errors = learned_figure(found).axes
+    assert [panel.get_title() for panel in panels] == ["mp-lucb", "mp-lucb beta=0.5"]
+    lines = {line.get_label(): line for line in errors.get_lines()}
+    for one in found:
+        for name, expected in (("played", one.played), ("fresh", one.fresh)):
+            t, level = lines[f"{one.label}, {name}"].get_data()
+            assert t.tolist() == one.t.tolist()
+            np.testing.assert_allclose(level, np.sqrt((expected**2).mean(axis=0)), rtol=1e-12)
+    colours = [lines[f"{one.label}, played"].get_color() for one in found]
+    assert len(set(colours)) == 2
+
+
+def test_points_are_predicted_against_true(found: list[ib.Learned]) -> None:
+    """The fresh ones below, the played ones above, those beyond the frame at its edge."""
+    wild = dataclasses.replace(found[0], pairs_fresh=found[0].pairs_fresh * np.array([[100.0], [1.0]]))
+    *panels, _ = learned_figure([found[1], wild]).axes
+    for one, panel in zip([found[1], wild], panels, strict=True):
+        low, high = panel.get_ylim()
+        assert panel.get_xlim() == (low, high)
+        for points, pairs in zip(panel.collections, (one.pairs_fresh, one.pairs_played), strict=True):
+            at = np.asarray(points.get_offsets())
+            predicted, true = pairs[:, np.linspace(0, pairs.shape[1] - 1, min(pairs.shape[1], 2500)).astype(int)]
+            np.testing.assert_allclose(at[:, 0], true)
+            inside = (predicted > true.min()) & (predicted < true.max())
+            np.testing.assert_allclose(at[inside, 1], predicted[inside])
+            assert ((at[:, 1] > low) & (at[:, 1] < high)).all()
+    assert (wild.pairs_fresh[0] > high).any()
+
+
+def test_the_title_says_what_was_learned(found: list[ib.Learned]) -> None:
+    figure = learned_figure(found)
+    assert figure.get_suptitle().startswith("S1, quadratic law: what was learned after 300 slots\n")
+    assert "over 2 replications;" in figure.get_suptitle()
+    lone = learned_figure([ib.learned("S1", "mp-lucb", horizon=2, replications=1)])
+    assert "over 1 replication;" in lone.get_suptitle()
+
+
+def test_a_figure_is_saved_twice(found: list[ib.Learned], tmp_path: Path) -> None:
+    """As PNG and SVG, under the name given, dots in it too; the same data give the same files."""
+    paths = save_figure(learned_figure(found), tmp_path / "clear 0.7")
+    assert [path.name for path in paths] == ["clear 0.7.png", "clear 0.7.svg"]
+    assert sorted(tmp_path.iterdir()) == paths
+    assert size_of_png(paths[0].read_bytes()) == (1440, 1230)
+    assert ElementTree.parse(paths[1]).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    first = paths[0].read_bytes()
+    save_figure(learned_figure(found), tmp_path / "clear 0.7")
+    assert paths[0].read_bytes() == first
+
+
+def test_a_policy_that_never_played_can_be_drawn() -> None:
+    world = ib.scenario("S1", availability=[[0] * 10])
+    learned_figure([ib.learned(world, "mp-lucb", horizon=20, replications=1)]).canvas.draw()

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from idleband import own
 from idleband.errors import InputError, check_name, unknown
-from idleband.policies import klucb, lucb, random, regenerative, thompson, ucb
+from idleband.policies import klucb, lucb, nucb, random, regenerative, thompson, ucb
 from idleband.policies.base import Policy
 
 C = TypeVar("C")
@@ -36,6 +36,15 @@ POLICIES: dict[str, Policy] = {
         _built_in(
             "mp-lucb-printed", lucb, "Algorithm 1 to the letter: cannot learn", _LI,
             target="prediction", base="none", estimate="add", replace="reward",
+        ),
+        _built_in("mp-nucb", nucb, "neural model of the perturbation, ranked every slot", _LI),
+        _built_in(
+            "mp-nucb-rca", nucb, "the same in RCA's frame, pessimistic width", _LI,
+            frame="rca", base="index", width="pessimistic", explore_first=True, base_L=1.0,
+        ),
+        _built_in(
+            "mp-nucb-printed", nucb, "index, replacement and network as printed; learns what is measured", _LI,
+            dropout=0.1, centre=False, constant=False, base="none", estimate="add", replace="reward",
         ),
     )
 }  # fmt: skip

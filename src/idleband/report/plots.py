@@ -10,6 +10,7 @@ import numpy as np
 from idleband.durable import write_durably
 from idleband.policies.registry import POLICIES
 from idleband.scenario.scenario import Scenario
+from idleband.simulation.learned import Learned
 from idleband.simulation.metrics import student_t
 from idleband.simulation.simulate import Result
 
@@ -79,16 +80,68 @@ def regret_figure(scenario: Scenario, results: Sequence[Result], reference: str 
 
 def _styles(labels: Sequence[str]) -> dict[str, tuple[str, Any]]:
     """A colour and a dash for each label: a policy of the package keeps its own, whatever it is drawn beside."""
-    own = {name: (COLOURS[i % len(COLOURS)], DASHES[0]) for i, name in enumerate(PACKAGE)}
+    own = {name: (COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS)]) for i, name in enumerate(PACKAGE)}
     others = [label for label in labels if label not in own]
-    free = [(colour, dash) for dash in DASHES[1:] for colour in COLOURS]
+    free = [style for dash in DASHES[1:] for colour in COLOURS if (style := (colour, dash)) not in own.values()]
     return {**own, **{label: free[i % len(free)] for i, label in enumerate(others)}}
+
+
+def learned_figure(found: Sequence[Learned]) -> "Figure":
+    """What policies have learned of the perturbation: predicted against true at the end, and the error over time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(max(9.6, 3.4 * len(found)), 8.2), dpi=150, layout="constrained")
+    grid = figure.add_gridspec(2, len(found))
+    panels = [figure.add_subplot(grid[0, i]) for i in range(len(found))]
+    axes = figure.add_subplot(grid[1, :])
+    low = min(float(one.pairs_fresh[1].min()) for one in found)
+    high = max(float(one.pairs_fresh[1].max()) for one in found)
+    margin = 0.15 * (high - low)
+    for i, (one, panel) in enumerate(zip(found, panels, strict=True)):
+        colour = COLOURS[i % len(COLOURS)]
+        # Points beyond the frame are drawn at its edge: a prediction that is far off must not hide the others.
+        for (predicted, true), dot, tone, name in (
+            (one.pairs_fresh, 4, "0.72", "fresh contexts"),
+            (one.pairs_played, 3, colour, "played, last tenth"),
+        ):
+            some = np.linspace(0, len(true) - 1, min(len(true), 2500)).astype(int) if len(true) else slice(0)
+            at = np.clip(predicted[some], low - 0.9 * margin, high + 0.9 * margin)
+            panel.scatter(true[some], at, s=dot, color=tone, alpha=0.5, linewidths=0, label=name, rasterized=True)
+        panel.plot([low, high], [low, high], color="black", linewidth=0.9, label="exact")
+        panel.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin), aspect="equal")
+        panel.set_title(one.label, fontsize=10)
+        panel.set_xlabel("true perturbation")
+        panel.spines[["top", "right"]].set_visible(False)
+        for name, errors, line, width in (("played", one.played, "-", 1.9), ("fresh", one.fresh, ":", 1.6)):
+            level = np.sqrt(np.mean(np.square(errors), axis=0))
+            axes.plot(one.t, level, color=colour, linestyle=line, linewidth=width, label=f"{one.label}, {name}")
+    panels[0].set_ylabel("predicted")
+    panels[0].legend(loc="lower right", fontsize=8, framealpha=0.8, edgecolor="none", markerscale=3)
+    axes.axhline(1.0, color="0.6", linewidth=0.8, zorder=0)
+    axes.axhline(0.1, color="0.6", linewidth=0.8, zorder=0, linestyle=(0, (5, 4)))
+    axes.set(xscale="log", yscale="log", xlabel="slot t", ylabel="error / spread of the perturbation")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.grid(True, color="0.92")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="lower left", frameon=False, fontsize=9)
+    first = found[0]
+    R, law = first.replications, first.scenario.perturbation.kind
+    figure.suptitle(
+        f"{first.scenario.name}, {law} law: what was learned after {first.horizon:,} slots\n"
+        f"root mean square error over {R} replication{'s' * (R > 1)}; 1 is no better than a constant",
+        fontsize=11,
+    )
+    return figure
 
 
 def save_figures(scenario: Scenario, results: Sequence[Result], folder: Path) -> list[Path]:
     """The regret figure as PNG and SVG in a folder; the paths."""
-    figure = regret_figure(scenario, results)
-    paths = [folder / "regret.png", folder / "regret.svg"]
+    return save_figure(regret_figure(scenario, results), folder / "regret")
+
+
+def save_figure(figure: "Figure", stem: Path) -> list[Path]:
+    """A figure as PNG and SVG; the paths."""
+    paths = [stem.with_name(stem.name + ending) for ending in (".png", ".svg")]
     for path in paths:
         buffer = io.BytesIO()
         kind = path.suffix[1:]
