@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test lint format install bench wheel lock clean
+.PHONY: help demo test lint format install bench study wheel lock clean
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -31,9 +31,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-bench: install  ## the speed of every policy, and against the NumPy reference
+bench: install  ## the speed of every policy, against the NumPy reference, and of MP-NUCB against its floor
 	$(BIN)/idleband bench
 	$(BIN)/python benchmarks/against_numpy.py
+	$(BIN)/python benchmarks/neural.py
+
+study: install  ## the tables of docs/neural.md again, in about half an hour
+	$(BIN)/python studies/neural.py
 
 wheel: install  ## build a wheel into dist/
 	$(BIN)/python -m build --wheel

@@ -1,0 +1,89 @@
+"""Does the network pay? MP-NUCB against MP-LUCB under three laws, what each covariance earns, and what was learned.
+
+    python studies/neural.py [FOLDER]
+
+Writes the tables of neural.md and the figures beside it. The runs are kept in FOLDER (default results/neural), from
+which an interrupted study goes on: 12 scenarios x 4 policies x 20 replications x 10^5 slots take about half an hour on
+two cores. The seeds are others than those that were looked at while the policy was written.
+"""
+
+import sys
+from pathlib import Path
+
+import idleband as ib
+from idleband.experiments.study import Study
+from idleband.report.plots import learned_figure, save_figure
+from idleband.simulation.learned import Learned, learned, root_mean_square
+
+HERE = Path(__file__).parent
+SCENARIOS, LAWS = ("S1", "S2", "S3", "S4"), ("linear", "quadratic", "cosine")
+POLICIES = [
+    ib.policy("mp-lucb"),
+    ib.policy("mp-nucb"),
+    ib.policy("mp-nucb", covariance="block"),
+    ib.policy("mp-nucb", covariance="diagonal"),
+]
+HORIZON, REPLICATIONS, SEED = 100_000, 20, 3
+LEARNED = [ib.policy("mp-lucb"), ib.policy("mp-nucb"), ib.policy("mp-nucb-printed")]
+LEARNED_HORIZON, LEARNED_REPLICATIONS = 50_000, 5
+
+
+def compared(folder: Path) -> list[str]:
+    """The table of rewards: mean reward a slot, and by how much each policy earns more than mp-lucb."""
+    lucb, *others = [case.label for case in POLICIES]
+    lines = [
+        "| law | scenario | mp-lucb | " + " | ".join(f"{label}, gain [95%]" for label in others) + " |",
+        "|---" * (3 + len(others)) + "|",
+    ]
+    for law in LAWS:
+        for name in SCENARIOS:
+            world = ib.scenario(name, perturbation=law, name=f"{name}-{law}")
+            study = ib.compare(
+                world, POLICIES, horizon=HORIZON, replications=REPLICATIONS, seed=SEED, out=folder / world.name
+            )
+            base = study.table().loc[lucb, "reward"]
+            cells = [gain(study, label, lucb, base) for label in others]
+            lines.append(f"| {law} | {name} | {base:.4f} | " + " | ".join(cells) + " |")
+            print(lines[-1], flush=True)
+    return lines
+
+
+def gain(study: Study, label: str, lucb: str, base: float) -> str:
+    difference = study.difference(label, lucb)
+    mean, low, high = (100 * value / HORIZON / base for value in difference[:3])
+    return f"{study.table().loc[label, 'reward']:.4f}, {mean:+.2f}% [{low:+.2f}, {high:+.2f}]"
+
+
+def errors(folder: Path) -> list[str]:
+    """The table of errors, and a figure for each law."""
+    lines = [
+        "| law | policy | played, last tenth (worst of replications) | fresh contexts (worst) |",
+        "|---|---|---|---|",
+    ]
+    for law in LAWS:
+        world = ib.scenario("S1", perturbation=law, name=f"S1-{law}")
+        found = [
+            learned(world, case, horizon=LEARNED_HORIZON, replications=LEARNED_REPLICATIONS, seed=SEED)
+            for case in LEARNED
+        ]
+        for one in found:
+            lines.append(row(law, one))
+            print(lines[-1], flush=True)
+        save_figure(learned_figure(found), folder / f"learned-{law}")
+    return lines
+
+
+def row(law: str, one: Learned) -> str:
+    played, fresh = one.played_last, one.fresh_last
+    return (
+        f"| {law} | {one.label} | {root_mean_square(played):.1%} ({played.max():.1%})"
+        f" | {root_mean_square(fresh):.1%} ({fresh.max():.1%}) |"
+    )
+
+
+if __name__ == "__main__":
+    runs = Path(sys.argv[1] if len(sys.argv) > 1 else "results/neural")
+    runs.mkdir(parents=True, exist_ok=True)
+    tables = {"errors": errors(runs), "rewards": compared(runs)}
+    for name, lines in tables.items():
+        (HERE / f"neural-{name}.md").write_text("\n".join(lines) + "\n")
