@@ -41,8 +41,8 @@ from tests.own_policy import MINE
         ("run S1 --threads 0", "--threads = 0: must be a whole number from 1"),
         ("run missing.toml", "missing.toml: No such file"),
         ("run S1 --policy missing.py:mine", "missing.py: No such file"),
-        ("run S1 --policy mp-nucb:L=1", "L = '1': must be a finite number of at least 2, at most 16"),
-        ("run S1 --policy mp-nucb:D=1.5", "D = '1.5': must be a finite number of at least 2, at most 1024"),
+        ("run S1 --policy mp-nucb:L=1", "L = '1': must be a whole number of at least 2, at most 16"),
+        ("run S1 --policy mp-nucb:D=1.5", "D = '1.5': must be a whole number of at least 2, at most 1024"),
         ("run S1 --policy mp-nucb:covariance=half", "covariance = 'half': must be one of full, block, diagonal"),
         ("run S1 --policy mp-nucb:D=1000,L=9", "covariance = full would take"),
         (

@@ -126,6 +126,8 @@ class Parameter:
 
     @property
     def allowed(self) -> str:
+        if isinstance(self.bound, AtLeast) and self.kind is int:
+            return str(self.bound).replace("finite", "whole")
         if self.bound is not None:
             return str(self.bound)
         return {bool: "true or false", int: "a whole number", float: "a finite number"}[self.kind]
