@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread, active_count
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import idleband as ib
-from idleband.simulation.simulate import Unit, run_units
+from idleband.simulation.simulate import Job, Outcome, Unit, run_jobs
 from tests.cli.calls import SMALL, command, contents, one_line
 from tests.own_policy import MINE
 
@@ -133,18 +133,23 @@ def test_ctrl_c_keeps_finished_units_and_the_same_command_goes_on(ok: Callable[.
     assert ib.load("out")["mp-random"].replications == 12
 
 
-def test_ctrl_c_while_units_are_handed_out() -> None:
-    case, finished, before = ib.policy("mp-random"), [], active_count()
+def test_ctrl_c_ends_the_threads_within_a_segment() -> None:
+    finished: list[Unit] = []
+    sent: list[int] = []
 
-    class Units(list[Unit]):
-        def __iter__(self) -> Iterator[Unit]:
-            yield Unit(case, 0)
-            if active_count() > before:  # a thread has begun with the first
-                raise KeyboardInterrupt
+    def keep(unit: Unit, outcome: Outcome) -> None:
+        finished.append(unit)
 
+    def interrupt(slots: int) -> None:
+        if not sent:
+            sent.append(slots)
+            signal.raise_signal(signal.SIGINT)
+
+    unit, before = Unit(ib.policy("mp-random"), 0), active_count()
     with pytest.raises(KeyboardInterrupt):
-        run_units(ib.scenario("S1"), Units(), 3_000_000, 0, lambda unit, outcome: finished.append(unit))
-    assert not finished  # the one that was under way was stopped within a segment
+        run_jobs([Job(ib.scenario("S1"), unit, 3_000_000, 0, keep, interrupt)])
+    assert not finished
+    assert active_count() == before
 
 
 # A run that is interrupted where LLVM calls back into Python with a compiled module: an exception raised there is lost.

@@ -20,6 +20,10 @@ S1 = ib.scenario("S1")
         ({"beta": 0.5}, ["mp-lucb beta=0.5"]),
         ({"beta": [0.5]}, ["mp-lucb beta=0.5"]),
         ({"beta": [0.1, 1.0]}, ["mp-lucb beta=0.1", "mp-lucb"]),
+        (  # the paper's
+            {"beta": [0.1, 0.5, 1.0, 10, 100, 1000]},
+            ["mp-lucb beta=0.1", "mp-lucb beta=0.5", "mp-lucb", *(f"mp-lucb beta={b}" for b in (10, 100, 1000))],
+        ),
         (
             {"beta": [0.1, 0.5], "shared": [True, False]},
             ["mp-lucb beta=0.1 shared=true", "mp-lucb beta=0.1", "mp-lucb beta=0.5 shared=true", "mp-lucb beta=0.5"],

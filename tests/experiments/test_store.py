@@ -16,7 +16,7 @@ import pytest
 
 import idleband as ib
 from idleband.experiments.spec import Experiment, experiment
-from idleband.experiments.store import Store, check_folder, open_store, unit_key, write_durably
+from idleband.experiments.store import Store, check_folder, open_store, unit_keys, write_durably
 from idleband.simulation.simulate import Outcome, Unit
 from tests.own_law import LOUD
 from tests.own_policy import MINE
@@ -42,6 +42,10 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 
 def contents(folder: Path) -> dict[str, bytes | None]:
     return {str(p.relative_to(folder)): None if p.is_dir() else p.read_bytes() for p in sorted(folder.rglob("*"))}
+
+
+def unit_key(experiment: Experiment, unit: Unit) -> str:
+    return unit_keys(experiment, [unit])[unit]
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
@@ -137,9 +141,9 @@ def test_the_sources_of_the_package_are_in_the_key(tmp_path: Path, changed: str 
     program = """
 import idleband as ib
 from idleband.experiments.spec import experiment
-from idleband.experiments.store import Unit, unit_key
+from idleband.experiments.store import Unit, unit_keys
 ucb = ib.policy("mp-ucb")
-print(unit_key(experiment(ib.scenario("S1"), [ucb], 100, 2, 0), Unit(ucb, 0)))
+print(unit_keys(experiment(ib.scenario("S1"), [ucb], 100, 2, 0), [Unit(ucb, 0)])[Unit(ucb, 0)])
 """
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
@@ -181,6 +185,43 @@ def test_a_unit_comes_back_as_it_was(tmp_path: Path) -> None:
     assert found.plays.tobytes() == given.plays.tobytes()
     assert (found.curves.dtype, found.plays.dtype) == (np.float64, np.int64)
     assert (found.state, found.note) == (None, given.note)
+
+
+def test_processor_time_is_added_up(tmp_path: Path) -> None:
+    """Of the units that are asked for, as far as it is known; of a unit that was computed twice, the later."""
+    store = Store(tmp_path)
+    assert store.seconds(["a"]) == 0
+    outcome = Outcome(np.zeros((5, 7)), np.zeros(10, np.int64), None, "")
+    for key, seconds in (("a", 1.25), ("b", 0.5), ("c", 8.0), ("a", 2.0)):
+        store.save(key, outcome._replace(seconds=seconds))
+    assert store.seconds(["a", "b", "unknown"]) == 2.5
+    with (tmp_path / "times.csv").open("ab") as file:
+        file.write(b"d,")  # as a machine leaves it that went down
+        file.write(b"\xff\0\ne\n\nf,1.5,2\n,\n")
+    assert store.seconds("abcdef") == 10.5
+    store.save("g", outcome._replace(seconds=4.0))
+    assert store.seconds("abcdefg") == 14.5
+    with (tmp_path / "times.csv").open("a") as file:
+        file.write("h,1.")  # without an end: the line of the next is lost with it, and no more than that
+    store.save("i", outcome)
+    store.save("j", outcome._replace(seconds=1.0))
+    assert store.seconds("abcdefghij") == 15.5
+
+
+def test_the_manifest_has_the_time_of_the_units(folder: Path) -> None:
+    times = [float(line.split(",")[1]) for line in (folder / "times.csv").read_text().splitlines()]
+    assert len(times) == 2 * 3
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["seconds"] == pytest.approx(sum(times), abs=0.001)
+
+
+def test_a_unit_is_the_same_however_long_it_took(tmp_path: Path) -> None:
+    outcome = Outcome(np.ones((5, 7)), np.ones(10, np.int64), None, "")
+    stores = [Store(tmp_path / name) for name in ("slow", "fast")]
+    for store, seconds in zip(stores, (9.0, 0.1), strict=True):
+        store.save("key", outcome._replace(seconds=seconds))
+    slow, fast = ((store.folder / "units/key.npz").read_bytes() for store in stores)
+    assert slow == fast
 
 
 def pickled(data: bytes) -> bytes:

@@ -18,8 +18,8 @@ import pytest
 from scipy import stats
 
 import idleband as ib
-from idleband.experiments.spec import read_experiment
-from idleband.experiments.study import run_experiment
+from idleband.experiments.spec import Experiment, experiment, read_experiment
+from idleband.experiments.study import Work, run_experiment, run_experiments
 from tests.cli.calls import contents
 from tests.own_law import LOUD
 from tests.own_policy import MINE
@@ -107,7 +107,15 @@ def test_every_slot_plays_m_channels(study: ib.Study, folder: Path) -> None:
 
 def test_the_files_hold_only_what_they_should(study: ib.Study, folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
-    assert names == {".lock", "experiment.toml", "manifest.json", "plays.parquet", "results.parquet", "units"}
+    assert names == {
+        ".lock",
+        "experiment.toml",
+        "manifest.json",
+        "plays.parquet",
+        "results.parquet",
+        "times.csv",
+        "units",
+    }
     assert len(list((folder / "units").iterdir())) == 3 * 4  # three cases and the references
 
 
@@ -207,6 +215,93 @@ def test_a_grid_in_a_file(study: ib.Study, tmp_path: Path) -> None:
         """
     )
     assert_equal(run_experiment(read_experiment(tmp_path / "grid.toml")), study)
+
+
+# --- several experiments at once -------------------------------------------------------------------------------------
+
+
+def three() -> list[Experiment]:
+    """Unlike in scenario, law, policies and size, and alike in some units."""
+    worlds = [ib.scenario("S4"), ib.scenario("S1", perturbation="none"), ib.scenario("S4")]
+    return [experiment(world, CASES[i:], 40 + i // 2, 2 + i, 5) for i, world in enumerate(worlds)]
+
+
+def results(folder: Path) -> dict[str, bytes | None]:
+    """All that does not depend on when and how fast it was made."""
+    return {name: data for name, data in contents(folder).items() if name not in ("times.csv", "manifest.json")}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_together_as_alone(tmp_path: Path, threads: int) -> None:
+    told: list[list[int]] = [[], [], []]
+    work = [Work(spec, tmp_path / str(i), progress=told[i].append) for i, spec in enumerate(three())]
+    together = run_experiments(work, threads=threads)
+    for i, spec in enumerate(three()):
+        alone = run_experiment(spec, tmp_path / f"alone-{i}", threads=1)
+        assert_equal(together[i], alone)
+        assert together[i].labels == alone.labels
+        assert_equal(ib.load(tmp_path / str(i)), alone)
+        assert results(tmp_path / str(i)) == results(tmp_path / f"alone-{i}")
+        assert sum(told[i]) == len(spec.units) * spec.horizon
+
+
+def test_together_without_folders() -> None:
+    for study, spec in zip(run_experiments([Work(spec) for spec in three()], threads=2), three(), strict=True):
+        assert_equal(study, run_experiment(spec))
+    assert run_experiments([]) == []
+
+
+def test_one_is_finished_when_another_is_stopped(tmp_path: Path) -> None:
+    """Policy by policy: the first experiment has no third one."""
+    size = {"horizon": 40, "replications": 2}
+    first = experiment(ib.scenario("S4"), CASES[:1], **size)
+    second = experiment(ib.scenario("S4", users=3), CASES[:2], **size)
+    slots: list[int] = []
+
+    def stop(just: int) -> None:
+        slots.append(just)
+        if sum(slots) > 4 * 40:  # the references and the first policy are done
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_experiments([Work(first, tmp_path / "1"), Work(second, tmp_path / "2", progress=stop)], threads=1)
+    study = ib.load(tmp_path / "1")
+    assert study.complete
+    assert_equal(study, run_experiment(first))
+    assert not (tmp_path / "2/manifest.json").exists()
+    kept = contents(tmp_path / "2/units")
+    assert len(kept) == 4
+    before = contents(tmp_path / "1/units")
+
+    told: list[tuple[int, int]] = []
+
+    def started(merged: Experiment, missing: int, total: int) -> None:
+        told.append((missing, total))
+
+    work = [Work(spec, tmp_path / name, started) for name, spec in (("1", first), ("2", second))]
+    for study, spec in zip(run_experiments(work), (first, second), strict=True):
+        assert_equal(study, run_experiment(spec))
+    assert told == [(0, 4), (2, 6)]
+    assert contents(tmp_path / "1/units") == before
+    assert kept.items() < contents(tmp_path / "2/units").items()
+
+
+def test_one_that_is_refused_stops_all_before_they_begin(tmp_path: Path) -> None:
+    first, second, _ = three()
+    run_experiment(second, tmp_path / "2")
+    before = contents(tmp_path / "2")
+    other = experiment(second.scenario, second.cases, 99)
+    with pytest.raises(ib.InputError, match="2: holds another experiment"):
+        run_experiments([Work(first, tmp_path / "1"), Work(other, tmp_path / "2")])
+    assert contents(tmp_path / "2") == before
+    assert not list(tmp_path.glob("1/units/*"))
+    assert not (tmp_path / "1/experiment.toml").exists()
+
+
+def test_two_cannot_share_a_folder(tmp_path: Path) -> None:
+    first = three()[0]
+    with pytest.raises(ib.InputError, match="in use by another run"):
+        run_experiments([Work(first, tmp_path / "1"), Work(first, tmp_path / "1")])
 
 
 # --- a user's own policy ---------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """What is counted beside a run, against a plain recount from the recorded slots."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,66 @@ def test_against_a_recount(where: str, label: str) -> None:
             totals[name] += sum(count >= M for count in better)
     for name, total in totals.items():
         assert result.curves[name][0, -1] == pytest.approx(total, abs=1e-8), name
+
+
+class Seen(NamedTuple):
+    inputs: np.ndarray  # (3,) K, M and d
+    x: np.ndarray  # (slots, K, d)
+    sensed: np.ndarray  # (slots, K)
+    told: np.ndarray  # (slots, K, 3) s, r and n of what was picked
+
+
+class Witness:
+    "Writes down what it is shown and told; picks other channels in every slot."
+
+    def init(params, known):  # type: ignore[no-untyped-def]
+        K, d = known.K, known.d
+        return Seen(
+            np.array([K, known.M, d]),
+            np.zeros((SLOTS, K, d)),
+            np.zeros((SLOTS, K), np.int64),
+            np.full((SLOTS, K, 3), np.inf),
+        )
+
+    def select(known, params, state, rng, slot, picks):  # type: ignore[no-untyped-def]
+        for k in range(known.K):
+            state.sensed[slot.t - 1, k] = slot.sensed[k]
+            for i in range(known.d):
+                state.x[slot.t - 1, k, i] = slot.x[k, i]
+        for m in range(known.M):
+            picks[m] = (slot.t + m) % known.K
+        return known.M
+
+    def update(known, params, state, rng, slot, k, s, r, n):  # type: ignore[no-untyped-def]
+        told = state.told[slot.t - 1, k]
+        told[0], told[1], told[2] = s, r, n
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"sensing": "all"}, {"feedback": "reward"}, {"users": 3, "context": {"dimension": 5}}], ids=str
+)
+def test_what_a_policy_sees_and_is_told(settings: dict[str, Any]) -> None:
+    """Contexts of all channels; states of all or of none before it picks; then state, reward and maybe perturbation of
+    what it picked, and nothing else."""
+    ib.register(name="witness")(Witness)
+    scenario = ib.scenario("S1", **settings)
+    result = ib.simulate(scenario, "witness", horizon=SLOTS, replications=1, record="slots")
+    assert result.state is not None
+    assert result.slots is not None
+    seen: Seen = result.state[0]
+    K, d = scenario.K, scenario.dimension
+    assert seen.inputs.tolist() == [K, scenario.users, d]
+
+    def column(name: str) -> np.ndarray:
+        assert result.slots is not None
+        return np.asarray(result.slots[name].to_numpy().reshape(SLOTS, K))
+
+    assert np.array_equal(seen.x, np.stack([column(f"x{i}") for i in range(d)], axis=2))
+    assert np.array_equal(seen.sensed, column("state") if scenario.sensing == "all" else np.full((SLOTS, K), -1))
+    n = column("perturbation") if scenario.feedback == "perturbation" else np.full((SLOTS, K), np.nan)
+    expected = np.stack([column("state"), column("reward"), n], axis=2)
+    expected[~column("picked")] = np.inf
+    np.testing.assert_array_equal(seen.told, expected)
 
 
 def test_ties_are_never_sub_optimal() -> None:

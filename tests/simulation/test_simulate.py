@@ -1,13 +1,16 @@
 """Results, records, sizes, threads and failures of simulate; intervals."""
 
+import threading
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy import stats
 
 import idleband as ib
 from idleband.policies.registry import policy
-from idleband.simulation.metrics import interval, paired_difference, student_t
-from idleband.simulation.simulate import Outcome, Unit, run_units
+from idleband.simulation.metrics import interval, p_value, paired_difference, student_t
+from idleband.simulation.simulate import Job, Outcome, Unit, run_jobs, run_units
 
 
 def test_result() -> None:
@@ -21,6 +24,12 @@ def test_result() -> None:
     assert result.state[2].estimates.plays.tolist() == result.plays[2].tolist()
     with pytest.raises(ib.InputError, match="reference = 'best': must be one of static, contextual, genie, table"):
         result.regret("best")
+
+
+def test_the_papers_size_is_the_default() -> None:
+    result = ib.simulate("S1", "mp-random")
+    assert (result.horizon, result.replications) == (100_000, 5)
+    assert (result.plays.sum(axis=1) == 5 * 100_000).all()
 
 
 def test_things_print_in_one_line() -> None:
@@ -108,6 +117,108 @@ def test_a_failure_in_one_unit_ends_the_others_and_keeps_what_is_done() -> None:
     assert [unit.replication for unit in done] == [0, 1]
 
 
+def jobs(names: str, number: int, done: Callable[[Unit, Outcome], None], horizon: int = 50) -> list[Job]:
+    """Several replications of each policy, one policy after the other in turn."""
+    scenario = ib.scenario("S1")
+    units = [Unit(policy(name), i) for i in range(number) for name in names.split()]
+    return [Job(scenario, unit, horizon, 0, done) for unit in units]
+
+
+def name_of(unit: Unit) -> str:
+    assert unit.case is not None
+    return unit.case.policy.name
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_is_ready_runs_while_the_rest_is_compiled(threads: int) -> None:
+    """Here the compilation of one loop lasts until all that can run without it is done."""
+    done: list[Unit] = []
+    early: list[Unit] = []
+    prepared: list[str] = []
+    finished = threading.Event()
+
+    def keep(unit: Unit, outcome: Outcome) -> None:
+        done.append(unit)
+        if len(done) == 4:
+            finished.set()
+
+    def preparing(name: str) -> None:
+        prepared.append(name)
+        if name == "mp-ucb":
+            assert finished.wait(60)
+            early.extend(done)
+
+    wanted = jobs("mp-random mp-ucb", 4, keep)
+    run_jobs(wanted, threads=threads, preparing=preparing)
+    assert prepared == ["mp-random", "mp-ucb"]
+    assert {name_of(unit) for unit in early} == {"mp-random"}
+    assert sorted(done, key=str) == sorted((job.unit for job in wanted), key=str)  # each once, and none lost
+
+
+def test_after_a_failure_nothing_more_is_compiled_or_run() -> None:
+    prepared: list[str] = []
+    workers: list[threading.Thread] = []
+
+    def fail(unit: Unit, outcome: Outcome) -> None:
+        workers.append(threading.current_thread())
+        raise ib.InputError("disk full")
+
+    def preparing(name: str) -> None:
+        prepared.append(name)
+        if name == "mp-ucb":
+            while not workers:
+                pass
+            workers[0].join()
+
+    with pytest.raises(ib.InputError, match="disk full"):
+        run_jobs(jobs("mp-random mp-ucb mp-klucb", 2, fail), threads=1, preparing=preparing)
+    assert prepared == ["mp-random", "mp-ucb"]
+    assert len(workers) == 1
+
+
+def test_a_failure_ends_jobs_that_have_begun() -> None:
+    """A job of hours does not hold up the news."""
+    begun = threading.Event()
+    done: list[Unit] = []
+
+    def fail(unit: Unit, outcome: Outcome) -> None:
+        assert begun.wait(60)
+        raise ib.InputError("disk full")
+
+    (long,) = jobs("mp-random", 1, lambda unit, outcome: done.append(unit), 10**10)
+    short = jobs("mp-random", 1, fail)
+    with pytest.raises(ib.InputError, match="disk full"):
+        run_jobs([long._replace(progress=lambda slots: begun.set()), *short], threads=2)
+    assert done == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ib.InputError])
+def test_stopped_while_a_loop_is_compiled(error: type[BaseException]) -> None:
+    """What was handed over stays handed over, and no thread is left."""
+    before = threading.active_count()
+    done: list[Unit] = []
+    finished = threading.Event()
+
+    def keep(unit: Unit, outcome: Outcome) -> None:
+        done.append(unit)
+        if len(done) == 2:
+            finished.set()
+
+    def preparing(name: str) -> None:
+        if name == "mp-ucb":
+            assert finished.wait(60)
+            raise error("enough")
+
+    with pytest.raises(error, match="enough"):
+        run_jobs(jobs("mp-random mp-ucb", 2, keep), threads=2, preparing=preparing)
+    assert [name_of(unit) for unit in done] == ["mp-random", "mp-random"]
+    assert threading.active_count() == before
+
+
+def test_no_jobs() -> None:
+    run_jobs([], threads=2, preparing=pytest.fail)
+
+
 def test_memory_of_results_does_not_grow_with_the_horizon() -> None:
     """Checkpoints are 20 a decade: a hundred times the slots add forty."""
     short, long = (ib.simulate("S1", "mp-random", horizon=T, replications=1) for T in (10**3, 10**5))
@@ -126,3 +237,21 @@ def test_intervals_are_students() -> None:
     single = interval(np.array([3.0]))
     assert (single.mean, single.low, single.high) == (3.0, -np.inf, np.inf)
     assert "no interval" in str(single)
+
+
+def test_p_values_are_students() -> None:
+    rng = np.random.default_rng(1)
+    for R in (2, 3, 5, 20):
+        for shift in (-3.0, -0.5, 0.0, 0.1, 8.0):
+            values = rng.normal(shift, 1.0, R)
+            assert p_value(values) == pytest.approx(stats.ttest_1samp(values, 0).pvalue, rel=1e-9)
+            found = interval(values)
+            assert (p_value(values) < 0.05) == (found.low > 0 or found.high < 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([2.0], 1.0), ([0.0, 0.0], 1.0), ([1.0, -1.0], 1.0), ([0.5, 0.5], 0.0), ([-0.5, -0.5, -0.5], 0.0)],
+)
+def test_p_values_without_a_spread_or_a_second_replication(values: list[float], expected: float) -> None:
+    assert p_value(np.array(values)) == expected

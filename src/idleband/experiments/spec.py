@@ -12,7 +12,7 @@ from idleband.scenario import fields
 from idleband.scenario.build import from_table, located, read_toml
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.engine import known_of
-from idleband.simulation.simulate import check_size
+from idleband.simulation.simulate import Unit, check_size
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class Experiment:
         for case in self.cases:
             if case.policy.check is not None:
                 case.policy.check(case.policy.compiled_params(case.values), known_of(self.scenario))
+
+    @property
+    def units(self) -> list[Unit]:
+        """What is to be run: on every replication the references, and each case."""
+        return [Unit(case, i) for i in range(self.replications) for case in (None, *self.cases)]
 
     def to_table(self, where: Mapping[str, str] | None = None, law: str | None = None) -> dict[str, Any]:
         """As it would stand in a file, complete. `where` gives file.py:name for policies from a user's file, `law` for

@@ -2,8 +2,9 @@
 
     DIR/experiment.toml    the experiment as it was run, complete; policies/ and laws/ beside it hold users' own
     DIR/units/KEY.npz      one finished unit of work each; KEY is a hash of everything that shapes its numbers
+    DIR/times.csv          the processor time of each unit
     DIR/results.parquet    the tidy table, DIR/plays.parquet the plays per channel
-    DIR/manifest.json      versions, machine, duration, keys, and the digests of the two tables; written last
+    DIR/manifest.json      versions, machine, processor time, keys, and the digests of the two tables; written last
 
 Every file is written beside its place, synced, and renamed into it, so a file that is there is whole.
 """
@@ -14,7 +15,7 @@ import io
 import json
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,23 +41,26 @@ except ImportError:  # a system without such locks: two processes in one folder 
     fcntl = None  # type: ignore[assignment]
 
 SCHEMA = 1
+TIMES = "times.csv"
 TABLES = ("results.parquet", "plays.parquet")
 
 
-def unit_key(experiment: Experiment, unit: Unit) -> str:
-    """A hash of everything that shapes the numbers of a unit. The number of replications does not."""
-    case = unit.case
-    content = {
+def unit_keys(experiment: Experiment, units: Iterable[Unit]) -> dict[Unit, str]:
+    """For each unit a hash of everything that shapes its numbers. The number of replications does not."""
+    shared = {
         "schema": SCHEMA,
         "sources": source_hash(),
         "scenario": experiment.scenario.identity(),
         "horizon": experiment.horizon,
         "seed": experiment.seed,
-        "replication": unit.replication,
-        "case": None if case is None else [case.policy.name, case.policy.source, case.values],
     }
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:40]
+    keys = {}
+    for unit in units:
+        case = None if unit.case is None else [*unit.case.policy.key, unit.case.values]
+        content = shared | {"replication": unit.replication, "case": case}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        keys[unit] = hashlib.sha256(text.encode()).hexdigest()[:40]
+    return keys
 
 
 class Store:
@@ -76,6 +80,19 @@ class Store:
         header = np.frombuffer(json.dumps({"schema": SCHEMA, "key": key, "note": outcome.note}).encode(), np.uint8)
         np.savez(buffer, header=header, curves=outcome.curves, plays=outcome.plays)
         write_durably(self._unit(key), buffer.getvalue())
+        # Apart from the unit, which is the same whenever it is computed. One write, so that lines stay whole.
+        with contextlib.suppress(OSError), (self.folder / TIMES).open("a") as file:
+            file.write(f"{key},{outcome.seconds:.4f}\n")
+
+    def seconds(self, keys: Iterable[str]) -> float:
+        """Processor time of units, as far as it is known."""
+        times: dict[str, float] = {}
+        with contextlib.suppress(OSError):
+            for line in (self.folder / TIMES).read_text(errors="replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    key, _, time = line.partition(",")
+                    times[key] = float(time)
+        return sum(times.get(key, 0.0) for key in keys)
 
     def load(self, key: str) -> Outcome:
         path = self._unit(key)
@@ -108,7 +125,7 @@ class Store:
             write_durably(self.folder / copy, text)
         return f"{copy.as_posix()}:{name}"
 
-    def write_results(self, experiment: Experiment, results: Sequence[Result], seconds: float) -> None:
+    def write_results(self, experiment: Experiment, results: Sequence[Result]) -> None:
         import pyarrow
         import pyarrow.parquet
 
@@ -121,23 +138,23 @@ class Store:
             pyarrow.parquet.write_table(table, buffer)
             write_durably(self.folder / name, buffer.getvalue())
             digests[name] = hashlib.sha256(buffer.getvalue()).hexdigest()
-        units = [Unit(c, i) for i in range(experiment.replications) for c in (None, *experiment.cases)]
+        keys = unit_keys(experiment, experiment.units)
         manifest = {
             "schema": SCHEMA,
             "versions": {"python": platform.python_version()}
             | {name: version(name) for name in ("idleband", "numpy", "numba", "llvmlite", "pyarrow")},
             "machine": {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count()},
             "seed": experiment.seed,
-            "seconds": round(seconds, 3),
+            "seconds": round(self.seconds(keys.values()), 3),
             "sources": source_hash(),
             "sha256": digests,
             "units": [
                 {
-                    "key": unit_key(experiment, unit),
+                    "key": key,
                     "case": unit.case.label if unit.case else "references",
                     "replication": unit.replication,
                 }
-                for unit in units
+                for unit, key in keys.items()
             ],
         }
         write_durably(self.folder / "manifest.json", (json.dumps(manifest, indent=1) + "\n").encode())
@@ -198,10 +215,10 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
     # Of what the folder holds, what has been run counts: a policy that only ever failed, or replications that were
     # asked for by mistake and stopped, do not come back with every later command.
     store = Store(folder)
-    run = {
-        case.label: [i for i in range(held.replications) if store.has(unit_key(held, Unit(case, i)))]
-        for case in held.cases
-    }
+    run: dict[str, list[int]] = {case.label: [] for case in held.cases}
+    for unit, key in unit_keys(held, held.units).items():
+        if unit.case is not None and store.has(key):
+            run[unit.case.label].append(unit.replication)
     labels = {case.label for case in experiment.cases}
     kept: list[Case] = [case for case in held.cases if case.label not in labels and run[case.label]]
     replications = max([experiment.replications, *(i + 1 for finished in run.values() for i in finished)])
@@ -288,22 +305,34 @@ def read_results(folder: Path) -> tuple[Scenario, int, list[Result], bool]:
     return scenario, seed, results, asked == (len(results), len(results[0].plays))
 
 
+AGAIN = "the command that made it makes it anew"
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """manifest.json of a finished study."""
+    file = folder / "manifest.json"
+    try:
+        data: dict[str, Any] = json.loads(file.read_bytes())
+        tables = all(isinstance(data[key], dict) for key in ("sha256", "machine", "versions"))
+        if tables and isinstance(data["seconds"], int | float):
+            return data
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise InputError(f"{file}: damaged; {AGAIN}")
+
+
 def _checked(folder: Path, name: str) -> Any:
     """A table of a finished study, if it is the one that the manifest speaks of."""
     import pyarrow.parquet
 
     path, manifest = folder / name, folder / "manifest.json"
-    again = "the same run command writes it anew"
     for file in (path, manifest):
         if not file.exists():
             raise InputError(f"{folder}: not finished ({file.name} is missing); the same run command goes on with it")
-    try:
-        digest = json.loads(manifest.read_bytes())["sha256"][name]
-    except (ValueError, KeyError, TypeError):
-        raise InputError(f"{manifest}: damaged; {again}") from None
+    digest = read_manifest(folder)["sha256"].get(name)
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != digest:
-        raise InputError(f"{path}: damaged, or not of the same moment as manifest.json; {again}")
+        raise InputError(f"{path}: damaged, or not of the same moment as manifest.json; {AGAIN}")
     return pyarrow.parquet.read_table(io.BytesIO(content))
 
 

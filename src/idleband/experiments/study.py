@@ -1,21 +1,22 @@
 """A study: several policies on the same sample paths, side by side."""
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idleband.errors import InputError, unknown
 from idleband.experiments.spec import Experiment, experiment
-from idleband.experiments.store import Store, open_store, read_results, unit_key
+from idleband.experiments.store import Store, open_store, read_results, unit_keys
 from idleband.policies.registry import Case, policy
 from idleband.report.plots import regret_figure
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.engine import Tick
 from idleband.simulation.metrics import Interval, interval, paired_difference
-from idleband.simulation.simulate import COLUMNS, Outcome, Result, Unit, assemble, run_units
+from idleband.simulation.simulate import COLUMNS, Job, Outcome, Result, Unit, assemble, run_jobs
 
 if TYPE_CHECKING:
     import pandas
@@ -114,43 +115,84 @@ def run_experiment(
     """Run what is not there yet, keep each finished unit, and give the study.
 
     `started` is told the experiment as merged with what the folder holds, and how many units of how many are to run;
-    `preparing` and `progress` are those of `run_units`.
+    `preparing` which policy is compiled next, and `progress` how many slots were just run.
     """
-    if out is None:
-        return _run(spec, None, started, threads=threads, preparing=preparing, progress=progress)
-    with open_store(out, spec) as (store, merged):
-        return _run(merged, store, started, threads=threads, preparing=preparing, progress=progress)
+    (study,) = run_experiments([Work(spec, out, started, progress)], threads=threads, preparing=preparing)
+    return study
 
 
-def _run(
-    spec: Experiment,
-    store: Store | None,
-    started: Callable[[Experiment, int, int], None] | None,
-    **running: Any,
-) -> Study:
-    began = perf_counter()
-    units = [Unit(case, i) for i in range(spec.replications) for case in (None, *spec.cases)]
-    keys = {unit: unit_key(spec, unit) for unit in units}
-    outcomes: dict[Unit, Outcome] = {}
-    if store is not None:
-        outcomes |= {unit: store.load(key) for unit, key in keys.items() if store.has(key)}
-        store.write_experiment(spec)  # only now: a damaged unit is told before anything is changed
-    missing = [unit for unit in units if unit not in outcomes]
+class Work(NamedTuple):
+    """An experiment to run, where its results go, and who is to know of it: see `run_experiment`."""
 
-    def done(unit: Unit, outcome: Outcome) -> None:
+    spec: Experiment
+    out: Path | None = None
+    started: Callable[[Experiment, int, int], None] | None = None
+    progress: Tick | None = None
+
+
+def run_experiments(
+    work: Sequence[Work], *, threads: int | None = None, preparing: Callable[[str], None] | None = None
+) -> list[Study]:
+    """Several experiments on the same threads, which so never wait for the last unit of one of them."""
+    with contextlib.ExitStack() as stack:
+        running = [stack.enter_context(_opened(one)) for one in work]
+        for one in running:
+            one.begin()
+        run_jobs([job for one in running for job in one.jobs()], threads=threads, preparing=preparing)
+        return [one.study for one in running]
+
+
+@contextlib.contextmanager
+def _opened(work: Work) -> Iterator["_Running"]:
+    if work.out is None:
+        yield _Running(work, None)
+    else:
+        with open_store(work.out, work.spec) as (store, merged):
+            yield _Running(work._replace(spec=merged), store)
+
+
+class _Running:
+    """An experiment under way. Its results are put together when its last unit is in."""
+
+    study: Study
+
+    def __init__(self, work: Work, store: Store | None) -> None:
+        self.work, self.spec, self.store = work, work.spec, store
+        self.keys = unit_keys(self.spec, self.spec.units)
+        self.outcomes: dict[Unit, Outcome] = {}
         if store is not None:
-            store.save(keys[unit], outcome)
-            outcome = outcome._replace(state=None)  # a network takes megabytes, and a folder keeps no states anyway
-        outcomes[unit] = outcome
+            self.outcomes |= {unit: store.load(key) for unit, key in self.keys.items() if store.has(key)}
+        self.missing = [unit for unit in self.keys if unit not in self.outcomes]
+        self.lock = Lock()
 
-    if started is not None:
-        started(spec, len(missing), len(units))
-    run_units(spec.scenario, missing, spec.horizon, spec.seed, done, **running)
-    R = spec.replications
-    results = tuple(assemble(spec.scenario, c, spec.seed, spec.horizon, outcomes, R) for c in spec.cases)
-    if store is not None:
-        store.write_results(spec, results, perf_counter() - began)
-    return Study(spec.scenario, spec.seed, results)
+    def begin(self) -> None:
+        if self.store is not None:
+            self.store.write_experiment(self.spec)  # only now: a damaged unit is told before anything is changed
+        if self.work.started is not None:
+            self.work.started(self.spec, len(self.missing), len(self.keys))
+        if not self.missing:
+            self.finish()
+
+    def jobs(self) -> list[Job]:
+        spec = self.spec
+        return [Job(spec.scenario, u, spec.horizon, spec.seed, self.done, self.work.progress) for u in self.missing]
+
+    def done(self, unit: Unit, outcome: Outcome) -> None:
+        if self.store is not None:
+            self.store.save(self.keys[unit], outcome)
+            outcome = outcome._replace(state=None)  # a network takes megabytes, and a folder keeps no states anyway
+        with self.lock:
+            self.outcomes[unit] = outcome
+            last = len(self.outcomes) == len(self.keys)
+        if last:
+            self.finish()
+
+    def finish(self) -> None:
+        spec, R = self.spec, self.spec.replications
+        results = tuple(assemble(spec.scenario, c, spec.seed, spec.horizon, self.outcomes, R) for c in spec.cases)
+        if self.store is not None:
+            self.store.write_results(spec, results)
+        self.study = Study(spec.scenario, spec.seed, results)
 
 
 def compare(

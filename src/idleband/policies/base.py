@@ -18,6 +18,7 @@ lends them working arrays. Bounds of parameters stand in their annotations and a
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -191,6 +192,11 @@ class Policy:
     cacheable: bool = True  # false for what was typed into an interpreter
 
     @property
+    def key(self) -> tuple[str, str | None]:
+        """What tells it from other policies, a user's own of the same name included."""
+        return self.name, self.source
+
+    @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """The parameters, by name, read from the annotations of `params`."""
         found = {}

@@ -1,7 +1,7 @@
 """MP-NUCB: a small neural network instead of MP-LUCB's linear model of the perturbation.
 
 Li, Li, Lu, Liu and Jin, "A context augmented multi-play multi-armed bandit algorithm for fast channel allocation in
-opportunistic spectrum access", 2026, section IV-C, after NeuralUCB (Zhou, Li and Gu, ICML 2020). With f the network of
+opportunistic spectrum access", 2026, section IV-B, after NeuralUCB (Zhou, Li and Gu, ICML 2020). With f the network of
 channel k, x its context and g the gradient of f(x) in all weights:
 
     n_hat = f(x)          delta = gamma sqrt(g' A_k^-1 g)          index = base - n_hat + delta

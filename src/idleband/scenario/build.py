@@ -54,8 +54,11 @@ def scenario(source: "str | Path | Mapping[str, Any] | Scenario | None" = None, 
     return from_table(_merge(table, changes))
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as a dict, or one line that says what is wrong with it."""
+EXPERIMENT_FILE = "an experiment file has [scenario], [experiment] and [[policy]]"
+
+
+def read_toml(path: Path, holds: str = EXPERIMENT_FILE) -> dict[str, Any]:
+    """A TOML file as a dict, or one line that says what is wrong with it, and what it should hold."""
     try:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -67,7 +70,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from None
     if not data:
-        raise InputError(f"{path}: empty; an experiment file has [scenario], [experiment] and [[policy]]")
+        raise InputError(f"{path}: empty; {holds}")
     return data
 
 

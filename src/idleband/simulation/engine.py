@@ -191,9 +191,10 @@ def engine(policy: Policy, law: Law, memory: Callable[[], tuple[Any, ...]]) -> E
     # mp-lucb-rca share them), and for a user's policy, of which a module may hold several, all that identifies it.
     whose = "" if policy.source is None else hashlib.sha256(f"{policy.name}\0{policy.source}".encode()).hexdigest()[:16]
     name = re.sub(r"\W", "_", f"run_{policy.select.__module__}_{whose}_{setting(law).name}")
-    with _compiling:
-        if name not in _engines:
-            _engines[name] = _build(policy, setting(law), name, memory())
+    if name not in _engines:  # asked twice: what is there does not wait for what is being compiled
+        with _compiling:
+            if name not in _engines:
+                _engines[name] = _build(policy, setting(law), name, memory())
     return _engines[name]
 
 

@@ -6,9 +6,10 @@ number of threads give the same numbers. The compiled loops release the interpre
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from threading import Event
+from queue import SimpleQueue
+from threading import Event, Semaphore, Thread
+from time import thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -58,20 +59,111 @@ class Outcome(NamedTuple):
     plays: Ints  # (K,), empty for the references
     state: Any  # what the policy had learned, None for the references
     note: str  # why the policy ran interpreted, if it did
+    seconds: float = 0.0  # of processor time that it took
 
 
 def run_unit(scenario: Scenario, unit: Unit, horizon: int, seed: int, tick: Tick) -> Outcome:
+    began = thread_time()
     if unit.case is None:
         walk = ReferenceRun.start(scenario, horizon, seed, unit.replication)
         in_segments(walk, horizon, tick)
-        return Outcome(walk.references.curves, np.zeros(0, np.int64), None, "")
+        return Outcome(walk.references.curves, np.zeros(0, np.int64), None, "", thread_time() - began)
     run = CaseRun.start(scenario, unit.case, horizon, seed, unit.replication)
     in_segments(run, horizon, tick)
-    return Outcome(run.tally.curves, run.tally.plays, run.state, run.engine.reason)
+    return Outcome(run.tally.curves, run.tally.plays, run.state, run.engine.reason, thread_time() - began)
 
 
 class _Stopped(Exception):
     """Another unit failed, or the user wants to stop."""
+
+
+class Job(NamedTuple):
+    """A unit of work, and who is to know of it."""
+
+    scenario: Scenario
+    unit: Unit
+    horizon: int
+    seed: int
+    done: Callable[[Unit, Outcome], None]  # called when it is finished, on its thread
+    progress: Tick | None = None  # told how many slots of it were just run
+
+
+def run_jobs(
+    jobs: Sequence[Job], *, threads: int | None = None, preparing: Callable[[str], None] | None = None
+) -> None:
+    """Run jobs on threads and hand each over as it finishes: those of one policy after those of another, in the order
+    of their first, so that they begin while others are compiled. Ctrl-C ends all within a segment; what was handed
+    over stays handed over.
+
+    `preparing` is told the policy whose loop is compiled or loaded next.
+    """
+    workers = cores() if threads is None else fields.whole(threads, "threads", 1, 1024)
+    by_loop: dict[Any, list[Job]] = {}
+    for job in jobs:
+        policy = None if job.unit.case is None else job.unit.case.policy.key
+        by_loop.setdefault((job.scenario.perturbation.law, policy), []).append(job)
+    ready: SimpleQueue[Job | None] = SimpleQueue()  # None: there will be no more
+    stop, ended, failed = Event(), Semaphore(0), list[BaseException]()
+
+    def work() -> None:
+        try:
+            while (job := ready.get()) is not None and not stop.is_set():
+
+                def tick(slots: int, told: Tick | None = job.progress) -> None:
+                    if told is not None:
+                        told(slots)
+                    if stop.is_set():
+                        raise _Stopped
+
+                job.done(job.unit, run_unit(job.scenario, job.unit, job.horizon, job.seed, tick))
+        except _Stopped:
+            pass
+        except BaseException as error:
+            failed.append(error)
+            stop.set()
+        finally:
+            ended.release()
+
+    pool = [Thread(target=work) for _ in range(min(workers, len(jobs)))]
+    try:
+        for thread in pool:
+            thread.start()
+        # Loops are compiled on this thread, because a compilation on another one could not be interrupted; meanwhile
+        # the others run what is ready.
+        for alike in by_loop.values():
+            if not stop.is_set():
+                _prepare(alike[0], preparing)
+            for job in alike:
+                ready.put(job)
+        for _ in pool:
+            ready.put(None)
+        for _ in pool:
+            # Not Thread.join with a timeout, which takes a thread for ended where Ctrl-C falls into it; and with a
+            # timeout, or Ctrl-C would not be seen before the end.
+            while not ended.acquire(timeout=0.1):
+                pass
+    except BaseException:
+        stop.set()
+        for _ in pool:
+            ready.put(None)
+        for thread in pool:
+            if thread.ident is not None:
+                thread.join()
+        raise
+    if failed:
+        raise failed[0]
+
+
+def _prepare(job: Job, preparing: Callable[[str], None] | None) -> None:
+    """Compile the loop of a job, or load it."""
+    case = job.unit.case
+    if preparing is not None:
+        preparing("the references" if case is None else case.policy.name)
+    with compile.interruptible():
+        if case is None:
+            ReferenceRun.start(job.scenario, job.horizon, job.seed, 0).to(0)
+        else:
+            CaseRun.start(job.scenario, case, job.horizon, job.seed, 0)
 
 
 def run_units(
@@ -82,47 +174,9 @@ def run_units(
     done: Callable[[Unit, Outcome], None],
     *,
     threads: int | None = None,
-    preparing: Callable[[str], None] | None = None,
-    progress: Tick | None = None,
 ) -> None:
-    """Run units on threads and hand each to `done` as it finishes (on its thread). Ctrl-C ends all within a segment;
-    what was handed over stays handed over.
-
-    `preparing` is told the policy whose loop is compiled or loaded next, `progress` how many slots were just run.
-    """
-    workers = cores() if threads is None else fields.whole(threads, "threads", 1, 1024)
-    # On this thread and before the others start: a compilation on another thread could not be interrupted.
-    for case in dict.fromkeys(unit.case for unit in units):
-        if preparing is not None:
-            preparing("the references" if case is None else case.policy.name)
-        with compile.interruptible():
-            if case is None:
-                ReferenceRun.start(scenario, horizon, seed, 0).to(0)
-            else:
-                CaseRun.start(scenario, case, horizon, seed, 0)
-    stop = Event()
-
-    def tick(slots: int) -> None:
-        if progress is not None:
-            progress(slots)
-        if stop.is_set():
-            raise _Stopped
-
-    def work(unit: Unit) -> None:
-        if not stop.is_set():
-            done(unit, run_unit(scenario, unit, horizon, seed, tick))
-
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            remaining = {pool.submit(work, unit) for unit in units}
-            while remaining:  # a wait with a timeout, or Ctrl-C would not be seen before the end
-                finished, remaining = wait(remaining, timeout=0.1, return_when=FIRST_EXCEPTION)
-                for future in finished:
-                    future.result()
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    """Run units of one experiment, and hand each to `done` as it finishes."""
+    run_jobs([Job(scenario, unit, horizon, seed, done) for unit in units], threads=threads)
 
 
 def cores() -> int:
