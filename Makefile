@@ -4,9 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test lint format install bench study wheel lock clean
+.PHONY: help reproduce pages demo test lint format install bench study wheel lock clean
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+reproduce: install  ## the paper, regenerated and judged: tables, figures, claims, one report, in under ten minutes
+	$(BIN)/idleband reproduce --out results/paper
+
+pages: reproduce  ## renew the figures and the claims in docs/ from the reproduction
+	$(BIN)/python studies/pages.py
 
 demo: install  ## run S1 with all policies at the paper's size and say where the figure is
 	$(BIN)/idleband run S1 --out results/S1

@@ -7,9 +7,10 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NoReturn, Self
 
 from rich.console import Console
@@ -30,6 +31,10 @@ from idleband.errors import InputError, unknown
 from idleband.experiments.spec import Experiment, every_policy, experiment, read_experiment
 from idleband.experiments.store import check_place
 from idleband.experiments.study import Study, load, run_experiment
+from idleband.paper.page import Page, write_report
+from idleband.paper.plan import PARTS, QUICK, Size
+from idleband.paper.run import SETTINGS, check_size, reproduce
+from idleband.paper.summary import claim_rows, summary_text
 from idleband.policies.registry import POLICIES, Case, policy
 from idleband.report.card import card, card_text
 from idleband.report.plots import learned_figure, save_figure, save_figures
@@ -72,6 +77,20 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", metavar="DIR", help="where the results go (default results/NAME)")
     run.add_argument("--threads", metavar="N", help="default: one per core")
 
+    paper = add("reproduce", "the paper, end to end: tables, figures, claims with verdicts, one report", _reproduce)
+    paper.add_argument("--quick", action="store_true", help="a first look: 10^4 slots, three replications")
+    paper.add_argument(
+        "--only", action="append", metavar="PART", help=f"one part of it; may be repeated: {', '.join(PARTS)}"
+    )
+    paper.add_argument(
+        "--replications", metavar="R", help="of every policy (default 20, and fewer for MP-NUCB and for the map)"
+    )
+    paper.add_argument("--seed", metavar="N", default="0", help="default 0")
+    paper.add_argument("--out", metavar="DIR", help="default results/paper, or results/paper-quick")
+    paper.add_argument("--threads", metavar="N", help="default: one per core")
+    report = add("report", "the report of a reproduction again, from stored results only", _report)
+    report.add_argument("folder", metavar="DIR")
+
     learn = add("learned", "what policies learned of the perturbation: predicted against true, and the error", _learned)
     learn.add_argument("what", metavar="SCENARIO|FILE.toml")
     learn.add_argument(
@@ -98,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--perturbation", metavar="LAW", help="another law than the scenario's: FILE.py:NAME or " + ", ".join(LAWS)
         )
-    for command in (run, learn, scenarios, policies, show, cost, speed):
+    for command in (run, paper, report, learn, scenarios, policies, show, cost, speed):
         command.add_argument("--json", action="store_true", help="for programs")
     return parser
 
@@ -163,7 +182,7 @@ def _run(options: argparse.Namespace) -> None:
     else:
         spec = experiment(_scenario(options.what, options.perturbation), cases or every_policy(), **size)
     out = _out(options, spec.scenario.name)
-    threads = None if options.threads is None else fields.whole(options.threads, "--threads", 1, 1024)
+    threads = _threads(options)
 
     with _Bar() as bar:
 
@@ -194,6 +213,10 @@ def _run(options: argparse.Namespace) -> None:
     print(f"results: {out / 'results.parquet'}")
 
 
+def _threads(options: argparse.Namespace) -> int | None:
+    return None if options.threads is None else fields.whole(options.threads, "--threads", 1, 1024)
+
+
 def _case(text: str) -> Case:
     """A policy as it is written on the command line: NAME or file.py:NAME, then :key=value,key=value."""
     head, settings = text, ""
@@ -211,6 +234,45 @@ def _case(text: str) -> Case:
             raise InputError(f"--policy {text}: {key.strip()} is given twice")
         parameters[key.strip()] = value.strip()
     return policy(head, **parameters)
+
+
+# --- the paper -------------------------------------------------------------------------------------------------------
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    for part in options.only or ():
+        if part not in PARTS:
+            raise unknown("part", part, PARTS)
+    values = asdict(QUICK if options.quick else Size()) | {"seed": options.seed}
+    if options.replications is not None:
+        values |= dict.fromkeys(("replications", "fewer", "neural", "neural_fewer"), options.replications)
+    size = check_size(where="--", **values)
+    out = _out(options, "paper-quick" if options.quick else "paper")
+    began = perf_counter()
+    with _Bar(rate=False) as bar:
+        reproduce(
+            out, size, options.only or tuple(PARTS), threads=_threads(options), started=bar.start,
+            preparing=bar.prepare, progress=bar.advance,
+        )  # fmt: skip
+        bar.say("drawing")
+        page = write_report(out)
+    _print_page(options, page, f"{perf_counter() - began:.0f} s; ")
+
+
+def _report(options: argparse.Namespace) -> None:
+    _print_page(options, write_report(Path(options.folder)))
+
+
+def _print_page(options: argparse.Namespace, page: Page, took: str = "") -> None:
+    if options.json:
+        answer = {"report": str(page.report), "missing": page.missing, "seconds": page.seconds}
+        print(json.dumps(answer | {"claims": claim_rows(page.claims)}, indent=1, allow_nan=False))
+        return
+    print(summary_text(page.claims))
+    if page.missing:
+        print(f"\nnot run: {', '.join(page.missing)}; `{page.command}` goes on")
+    print(f"\n{took}{page.seconds / 60:.1f} minutes of processor time in the results")
+    print(f"report:  {page.report}\nclaims:  {page.report.with_name('claims.csv')}")
 
 
 # --- learned ---------------------------------------------------------------------------------------------------------
@@ -267,22 +329,26 @@ class _Rate(ProgressColumn):
 class _Bar:
     """A progress bar with rate and time left, on a terminal; elsewhere nothing."""
 
-    def __init__(self) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _Rate(), TimeRemainingColumn())
+    def __init__(self, rate: bool = True) -> None:
+        fixed = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+        columns = (*fixed, *((_Rate(),) if rate else ()), TimeRemainingColumn())
         self.display = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
         self.task = TaskID(0)
 
     def __enter__(self) -> Self:
         return self
 
-    def start(self, slots: int) -> None:
+    def start(self, slots: float) -> None:
         self.display.start()
         self.task = self.display.add_task("", total=slots)
 
     def prepare(self, policy: str) -> None:
-        self.display.update(self.task, description=f"compiling {policy}, once")
+        self.say(f"compiling {policy}, once")
 
-    def advance(self, slots: int) -> None:
+    def say(self, what: str) -> None:
+        self.display.update(self.task, description=what)
+
+    def advance(self, slots: float) -> None:
         self.display.update(self.task, advance=slots, description="running")
 
     def __exit__(self, *_: object) -> None:
@@ -352,6 +418,10 @@ def _cost(options: argparse.Namespace) -> None:
 
 
 def _plot(options: argparse.Namespace) -> None:
+    if (Path(options.folder) / SETTINGS).exists():
+        for path in sorted(write_report(Path(options.folder)).report.with_name("figures").glob("*.png")):
+            print(path)
+        return
     study = load(options.folder)
     if not study.complete:
         print("note: the experiment asks for more than has been run; the same run command goes on with it")

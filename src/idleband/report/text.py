@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells in columns, the first column to the left, the others to the right.
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Rows of cells in columns, the first `left` columns to the left, the others to the right.
 
     >>> print(aligned([("policy", "reward"), ("mp-ucb", "2.6")]))
     policy  reward
@@ -13,6 +13,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join([row[0].ljust(widths[0]), *cells[1:]]).rstrip())
+        pairs = enumerate(zip(row, widths, strict=True))
+        cells = [cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in pairs]
+        lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)

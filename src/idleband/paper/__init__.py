@@ -1,0 +1,1 @@
+"""The paper, regenerated and judged: readings -> plan -> run -> claims and figures -> one page."""

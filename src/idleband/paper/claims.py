@@ -1,0 +1,358 @@
+"""The paper's claims, judged: each under every reading it applies to, from the stored runs alone.
+
+    C1  MP-LUCB and MP-NUCB have the lowest regret in S1 to S4
+    C2  they pick sub-optimal channels less often
+    C3  the regret rises with M in S1
+    C3b the same for the regret divided by M, as figure 1 shows it
+    C4  neither a small nor a large beta is best in S1
+    C5  the structure of the sub-optimal picks matters, not their number alone: the worked example of section V-C
+    C5b their sub-optimal picks have the more reasonable structure, as section V-C says: each costs less
+
+A claim is a list of comparisons, each a paired difference over replications on the same sample paths. It *holds* if
+every comparison agrees with it at the 5% level: a conjunction needs no correction. It *fails* if at least one
+comparison is reversed at the 5% level after Holm's correction over all of the claim's comparisons. Else it is
+*undecided*.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from idleband.paper.plan import FIGURE_3, FIGURE_3_4_SCENARIO, FIGURE_3_USERS, FIGURE_4, FIGURES_1_2, SMALLER
+from idleband.paper.readings import (
+    BASELINES,
+    GRID,
+    LINEAR,
+    MAP,
+    PROPOSED,
+    SCENARIOS,
+    TEXTBOOK,
+    TUNED,
+    USERS,
+    Reading,
+)
+from idleband.paper.run import Evidence, final
+from idleband.scenario.build import scenario
+from idleband.simulation.metrics import Interval, p_value, paired_difference
+from idleband.simulation.simulate import Result
+
+Floats = npt.NDArray[np.float64]
+
+LEVEL = 0.05
+HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
+PAPERS_REPLICATIONS = 5
+
+CLAIMS = {
+    "C1": "MP-LUCB and MP-NUCB have the lowest regret in S1 to S4",
+    "C2": "they pick sub-optimal channels less often",
+    "C3": "regret rises with the number of users M in S1",
+    "C3b": "regret divided by M rises with M in S1",
+    "C4": "neither a small nor a large beta is best in S1",
+    "C5": "the structure of sub-optimal picks matters, not their number alone (the worked example)",
+    "C5b": "the structure of their sub-optimal picks is more reasonable: each costs less",
+}
+
+
+class Comparison(NamedTuple):
+    """One paired difference. Positive: it agrees with the claim."""
+
+    what: str  # "in S1 against rca-m"
+    differences: Floats  # (R,) one for each replication
+
+    @property
+    def interval(self) -> Interval:
+        return paired_difference(self.differences, np.zeros(len(self.differences)))
+
+    def first(self, replications: int) -> "Comparison":
+        return Comparison(self.what, self.differences[:replications])
+
+
+class Judgement(NamedTuple):
+    """A verdict and what it rests on."""
+
+    claim: str  # a key of CLAIMS
+    reading: Reading
+    policy: str  # MP-LUCB, MP-NUCB, or "" where the claim is not about a policy
+    reference: str  # what is compared: a regret, a count, or a cost
+    against: str  # how the other side was set: "tuned" or "textbook" baselines, or ""
+    comparisons: tuple[Comparison, ...]
+    unit: str  # of the differences
+    note: str = ""  # what else the reader must know
+
+    @property
+    def verdict(self) -> str:
+        return verdict(self.comparisons)
+
+    @property
+    def verdict_of_five(self) -> str:
+        """The verdict from as many replications as the paper has; empty where there are no more of them."""
+        if self.replications <= PAPERS_REPLICATIONS:
+            return ""
+        return verdict([c.first(PAPERS_REPLICATIONS) for c in self.comparisons])
+
+    @property
+    def replications(self) -> int:
+        return min(len(c.differences) for c in self.comparisons)
+
+    @property
+    def why(self) -> str:
+        """One sentence, from the comparison that decides."""
+        total, found = len(self.comparisons), self.verdict
+        deciding: Sequence[Comparison] = self.comparisons
+        if found == FAILS:
+            deciding = reversals(self.comparisons)
+        elif found == UNDECIDED:
+            deciding = [c for c in self.comparisons if not _agrees(c)]
+        worst = min(deciding, key=lambda c: c.interval.mean)
+        margin = f"{_signed(worst.interval.mean)} {self.unit} {_range(worst.interval)} {worst.what}"
+        count = f"{len(deciding)} of {total} comparisons"
+        one = len(deciding) == 1
+        if found == HOLDS:
+            text = f"all {total} comparisons agree; the narrowest margin is {margin}"
+        elif found == FAILS:
+            text = f"{count} {'is' if one else 'are'} reversed; the widest margin is {margin}"
+        else:
+            text = f"{count} {'does' if one else 'do'} not show it; the least margin is {margin}"
+        return f"{text}{'; ' if self.note else ''}{self.note}."
+
+
+def verdict(comparisons: Sequence[Comparison]) -> str:
+    """The rule at the top of this file."""
+    if all(map(_agrees, comparisons)):
+        return HOLDS
+    return FAILS if reversals(comparisons) else UNDECIDED
+
+
+def _agrees(comparison: Comparison) -> bool:
+    return comparison.interval.mean > 0 and p_value(comparison.differences) < LEVEL
+
+
+def reversals(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The comparisons whose sign is against the claim, at the 5% level by Holm's method over all of them."""
+    # One that agrees counts in the family as a test that rejects nothing.
+    p = [p_value(c.differences) if c.interval.mean < 0 else 1.0 for c in comparisons]
+    found = []
+    for step, i in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        if p[i] >= LEVEL / (len(p) - step):
+            break
+        found.append(comparisons[i])
+    return found
+
+
+def _signed(x: float) -> str:
+    return f"{x:+.3g}" if abs(x) > 1e-12 else "0"  # no rounding errors of sums that should be equal
+
+
+def _range(interval: Interval) -> str:
+    return f"[{_signed(interval.low)}, {_signed(interval.high)}]" if math.isfinite(interval.low) else "[no interval]"
+
+
+# --- C1, C2 and C5b: against the baselines in S1 to S4 ---------------------------------------------------------------
+
+
+def against_baselines(
+    evidence: Evidence,
+    claim: str,
+    reading: Reading,
+    role: str,
+    reference: str,
+    value: Callable[[Result], Floats],
+    unit: str,
+    *,
+    tuned: bool,
+) -> Judgement:
+    """`value` is what the claim says is lower for the policy than for each baseline in each scenario."""
+    comparisons = []
+    reached = []
+    for preset in SCENARIOS:
+        own = evidence.proposed(reading, preset, role)
+        reached.append(genie_share(own))
+        for name in BASELINES:
+            other = evidence.baseline(reading, preset, name, tuned=tuned)
+            R = min(own.replications, other.replications)
+            difference = value(other)[:R] - value(own)[:R]
+            comparisons.append(Comparison(f"in {preset} against {name}", difference))
+    note = ""
+    if claim == "C1" and reading.world.sensing == "all":
+        note = f"it earns {min(reached):.1%} to {max(reached):.1%} of what the genie does"
+    against = TUNED if tuned else TEXTBOOK
+    return Judgement(claim, reading, role, reference, against, tuple(comparisons), unit, note)
+
+
+def genie_share(result: Result) -> float:
+    """The reward as a share of that of the best channels in hindsight."""
+    reward = final(result, "reward")
+    return float(reward.mean() / (reward + final(result, "regret_genie")).mean())
+
+
+def per_slot(column: str) -> Callable[[Result], Floats]:
+    return lambda result: final(result, column) / result.horizon
+
+
+def cost_of_a_pick(result: Result) -> Floats:
+    """(R,) what a sub-optimal pick costs on average, in table II's means: the structure that section V-C speaks of."""
+    picks = final(result, "suboptimal_static")
+    cost = final(result, "regret_table")
+    return np.divide(cost, picks, out=np.zeros_like(cost), where=picks > 0)
+
+
+# Static and contextual regret differ by what does not depend on the policy, so comparisons of policies are the same.
+SAME_FOR_BOTH = "static or contextual regret"
+REGRETS = ((SAME_FOR_BOTH, "regret_static"), ("table regret", "regret_table"))
+
+
+def c1(evidence: Evidence, reading: Reading, roles: Iterable[str] = PROPOSED) -> list[Judgement]:
+    return [
+        against_baselines(evidence, "C1", reading, role, name, per_slot(column), "a slot", tuned=tuned)
+        for tuned in (True, False)
+        for name, column in REGRETS
+        for role in roles
+    ]
+
+
+def c2(evidence: Evidence, reading: Reading, roles: Iterable[str] = PROPOSED) -> list[Judgement]:
+    return [
+        against_baselines(evidence, "C2", reading, role, name, per_slot(column), "picks a slot", tuned=tuned)
+        for tuned in (True, False)
+        for name, column in (("static set", "suboptimal_static"), ("contextual values", "suboptimal_contextual"))
+        for role in roles
+    ]
+
+
+def c5b(evidence: Evidence, reading: Reading, roles: Iterable[str] = PROPOSED) -> list[Judgement]:
+    return [
+        against_baselines(evidence, "C5b", reading, role, "cost of a pick", cost_of_a_pick, "a pick", tuned=tuned)
+        for tuned in (True, False)
+        for role in roles
+    ]
+
+
+# --- C3: against M ---------------------------------------------------------------------------------------------------
+
+
+def up_to(M: int) -> str:
+    return f"M = 1 to {M}"
+
+
+def c3(evidence: Evidence) -> list[Judgement]:
+    """Step by step from M to M + 1: up to the paper's five users, and up to one channel less than there are."""
+    return [
+        Judgement(
+            "C3" if total else "C3b", reading, role, f"{reference} regret", up_to(last),
+            tuple(_steps(evidence, reading, role, f"regret_{reference}", last, total=total)), "a slot",
+        )
+        for last in (USERS, FIGURE_3_USERS[-1])
+        for total in (True, False)
+        for reference in ("static", "contextual", "table")
+        for reading, role in FIGURE_3
+    ]  # fmt: skip
+
+
+def _steps(evidence: Evidence, reading: Reading, role: str, column: str, last: int, *, total: bool) -> list[Comparison]:
+    regret = {
+        M: final(result := evidence.with_users(reading, role, M), column) / result.horizon / (1 if total else M)
+        for M in FIGURE_3_USERS
+        if last >= M
+    }
+    R = min(map(len, regret.values()))
+    regret = {M: values[:R] for M, values in regret.items()}
+    return [Comparison(f"from M = {M} to {M + 1}", regret[M + 1] - regret[M]) for M in regret if M + 1 in regret]
+
+
+# --- C4: beta --------------------------------------------------------------------------------------------------------
+
+
+def c4(evidence: Evidence, reading: Reading) -> list[Judgement]:
+    """An inner beta, chosen on the tuning runs, against both ends of the grid on the reported ones."""
+    inner = evidence.inner_beta(reading, FIGURE_3_4_SCENARIO)
+    results = dict(zip(GRID, evidence.with_beta(reading), strict=True))
+    found = []
+    for name, column in REGRETS:
+        regret = {beta: per_slot(column)(result) for beta, result in results.items()}
+        comparisons = tuple(
+            Comparison(f"of beta = {inner:g} over beta = {end:g}", regret[end] - regret[inner])
+            for end in (GRID[0], GRID[-1])
+        )
+        found.append(Judgement("C4", reading, LINEAR, name, "", comparisons, "a slot"))
+    return found
+
+
+# --- C5: the worked example of section V-C ---------------------------------------------------------------------------
+
+
+class Selection(NamedTuple):
+    """A selection of the worked example, and the regret that the paper prints for it."""
+
+    policy: str
+    channels: tuple[int, ...]  # from 1
+    printed: float
+
+
+EXAMPLE_SCENARIO = "S4"
+EXAMPLE = (
+    Selection("policy 1", (1, 2, 3, 4, 5), 0.155),
+    Selection("policy 1", (6, 7, 8, 9, 10), 0.169),
+    Selection("policy 2", (1, 2, 3, 6, 9), 0.260),
+    Selection("policy 2", (2, 4, 5, 8, 10), 0.035),
+)
+
+
+class Worked(NamedTuple):
+    selection: Selection
+    suboptimal: int  # how many of its channels are not in the best set
+    cost: float
+
+
+def worked_example() -> list[Worked]:
+    """The example from tables I and II."""
+    world = scenario(EXAMPLE_SCENARIO)
+    best = {k + 1 for k in world.best(world.table_means)}
+    return [Worked(s, len(set(s.channels) - best), world.cost(s.channels)) for s in EXAMPLE]
+
+
+class Example(NamedTuple):
+    """The verdict on the arithmetic of the example; nothing random is in it."""
+
+    rows: tuple[Worked, ...]
+
+    def total(self, policy: str) -> tuple[int, float]:
+        """Sub-optimal picks and cost of one policy's selections."""
+        own = [row for row in self.rows if row.selection.policy == policy]
+        return sum(row.suboptimal for row in own), sum(row.cost for row in own)
+
+    @property
+    def verdict(self) -> str:
+        (picks1, cost1), (picks2, cost2) = self.total("policy 1"), self.total("policy 2")
+        right = all(abs(row.cost - row.selection.printed) < 0.001 for row in self.rows)
+        return HOLDS if right and picks1 == picks2 and abs(cost1 - cost2) > 0.001 else FAILS
+
+    @property
+    def why(self) -> str:
+        (picks1, cost1), (picks2, cost2) = self.total("policy 1"), self.total("policy 2")
+        off = max(abs(row.cost - row.selection.printed) for row in self.rows)
+        return (
+            f"with {picks1} and {picks2} sub-optimal picks the two policies lose {cost1:.3f} and {cost2:.3f};"
+            f" the four printed costs are met to {off:.4f}."
+        )
+
+
+# --- all -------------------------------------------------------------------------------------------------------------
+
+
+def judge(evidence: Evidence) -> list[Judgement]:
+    """Every claim under every reading of which the runs are there."""
+    found: list[Judgement] = []
+    parts = evidence.parts
+    full = [*(FIGURES_1_2 if "figure1" in parts else ()), *(SMALLER if "readings" in parts else ())]
+    for reading in full:
+        found += [*c1(evidence, reading), *c2(evidence, reading), *c5b(evidence, reading)]
+    if "map" in parts:
+        found += [one for reading in MAP if reading not in full for one in c1(evidence, reading, [LINEAR])]
+    if "figure3" in parts:
+        found += c3(evidence)
+    if "figure4" in parts:
+        found += [one for reading in FIGURE_4 for one in c4(evidence, reading)]
+    return sorted(found, key=lambda one: one.claim)

@@ -1,0 +1,48 @@
+"""A small reproduction of the whole paper, made once."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from idleband.paper.claims import Judgement, judge
+from idleband.paper.figures import Drawing
+from idleband.paper.page import drawings, write_report
+from idleband.paper.run import Evidence, reproduce
+from tests.paper.stored import SIZE
+from tests.shared import made_once
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all parts and their report, made on one thread. Not to be changed."""
+
+    def make(folder: Path) -> None:
+        reproduce(folder, SIZE, threads=1)
+        assert write_report(folder).missing == []
+
+    return made_once(tmp_path_factory, "whole", make)
+
+
+@pytest.fixture(scope="session")
+def evidence(whole: Path) -> Evidence:
+    return Evidence(whole)
+
+
+@pytest.fixture(scope="session")
+def judged(evidence: Evidence) -> list[Judgement]:
+    return judge(evidence)
+
+
+@pytest.fixture(scope="session")
+def drawn(evidence: Evidence) -> dict[str, Drawing]:
+    """The figures with their tables, by name."""
+    return {drawing.name: drawing for drawing in drawings(evidence)}
+
+
+@pytest.fixture(scope="session")
+def picture(drawn: dict[str, Drawing]) -> Callable[[str, bool], Figure]:
+    """A figure by its name, wide or narrow, drawn once."""
+    return cache(lambda name, narrow: drawn[name].draw(drawn[name].table, narrow))

@@ -1,0 +1,177 @@
+"""Stored results, read with pandas alone: what the tests of the paper's package compare with.
+
+Nothing here uses the package's own way to its results, so a wrong folder, column, case or sign there shows.
+"""
+
+import hashlib
+import json
+import math
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas
+from scipy import stats
+
+from idleband.paper.plan import Size
+
+# Five numbers of replications that differ, so that none can stand for another.
+SIZE = Size(horizon=110, replications=5, fewer=4, neural=3, neural_fewer=2, tuning=1)
+
+SCENARIOS = ("S1", "S2", "S3", "S4")
+BASELINES = ("mp-random", "mp-ucb", "mp-klucb", "rca-m")
+TEXTBOOK = {"mp-ucb": 1.5, "rca-m": 1.0}
+GRID = (0.1, 0.5, 1.0, 10.0, 100.0, 1000.0)
+POLICIES = {  # of each reading: MP-LUCB, MP-NUCB
+    "slot-played": ("mp-lucb", "mp-nucb"),
+    "rca-sensed": ("mp-lucb-rca", "mp-nucb-rca"),
+    "rca-played": ("mp-lucb-rca", "mp-nucb-rca"),
+    "printed-reward": ("mp-lucb-printed", "mp-nucb-printed"),
+    "printed-indicator": ("mp-lucb-printed", "mp-nucb-printed"),
+    "quadratic": ("mp-lucb", "mp-nucb"),
+    "cosine": ("mp-lucb", "mp-nucb"),
+    "none": ("mp-lucb", "mp-nucb"),
+}
+MAP = {clear: "slot-played" if clear == 0.7 else f"slot-played-{clear:g}" for clear in (0.5, 0.6, 0.7, 0.8, 0.9, 0.97)}
+FIGURE_3 = (("slot-played", "MP-LUCB"), ("slot-played", "MP-NUCB"), ("rca-sensed", "MP-LUCB"))
+LINEAR_LAW = ("slot-played", "rca-sensed", "rca-played", "printed-reward", "printed-indicator")  # figure 4
+OWN_BASELINES = ("slot-played", "quadratic", "cosine", "none", *(key for key in MAP.values() if key != "slot-played"))
+
+
+@cache
+def study(folder: Path, name: str) -> pandas.DataFrame:
+    return pandas.read_parquet(folder / "studies" / name / "results.parquet")
+
+
+@cache
+def end(folder: Path, name: str) -> pandas.DataFrame:
+    """The rows at the horizon, in the order of replications."""
+    rows = study(folder, name)
+    return rows[rows.t == rows.t.max()].sort_values("replication")
+
+
+def of_case(rows: pandas.DataFrame, policy: str, parameters: dict[str, float]) -> pandas.DataFrame:
+    wanted = (rows.policy == policy).to_numpy()
+    for key, value in parameters.items():
+        wanted = wanted & (rows[key] == value).to_numpy()
+    rows = rows[wanted]
+    assert len(set(rows.label)) == 1
+    return rows
+
+
+def curve(folder: Path, name: str, column: str, policy: str, **parameters: float) -> pandas.DataFrame:
+    """A column of one case: a row for each replication, a column for each checkpoint."""
+    rows = of_case(study(folder, name), policy, parameters)
+    return rows.pivot(index="replication", columns="t", values=column)
+
+
+@cache
+def case_end(folder: Path, name: str, policy: str, **parameters: float) -> pandas.DataFrame:
+    return of_case(end(folder, name), policy, parameters)
+
+
+def at_end(folder: Path, name: str, column: str, policy: str, **parameters: float) -> np.ndarray:
+    """(R,) a column of one case at the horizon."""
+    return case_end(folder, name, policy, **parameters)[column].to_numpy(float)
+
+
+def best(folder: Path, reading: str, preset: str, policy: str, parameter: str, grid: Sequence[float] = GRID) -> float:
+    """The value with the highest mean reward in the tuning runs, the smallest of several."""
+    means = [at_end(folder, f"{preset}-{reading}-tuning", "reward", policy, **{parameter: v}).mean() for v in grid]
+    return max(zip(means, grid, strict=True), key=lambda pair: (pair[0], -pair[1]))[1]
+
+
+def linear_policy(reading: str) -> str:
+    return POLICIES.get(reading, POLICIES["slot-played"])[0]
+
+
+@cache
+def beta(folder: Path, reading: str, preset: str) -> float:
+    return best(folder, reading, preset, linear_policy(reading), "beta")
+
+
+@cache
+def tuned_L(folder: Path, reading: str, preset: str) -> dict[str, float]:
+    """L of mp-ucb and of rca-m; empty where a reading has no baselines of its own."""
+    return {name: best(folder, reading, preset, name, "L") for name in TEXTBOOK if reading in OWN_BASELINES}
+
+
+Case = tuple[str, str, dict[str, float]]  # study, policy, parameters
+
+
+def proposed_case(folder: Path, reading: str, preset: str, role: str) -> Case:
+    if role == "MP-NUCB":
+        return f"{preset}-{reading}-neural", POLICIES[reading][1], {}
+    return f"{preset}-{reading}", linear_policy(reading), {"beta": beta(folder, reading, preset)}
+
+
+def baseline_case(folder: Path, reading: str, preset: str, name: str, tuned: bool = True) -> Case:
+    owner = reading if reading in OWN_BASELINES else "slot-played"
+    L = {**TEXTBOOK, **(tuned_L(folder, owner, preset) if tuned else {})}
+    return f"{preset}-{owner}", name, {"L": L[name]} if name in L else {}
+
+
+def proposed(folder: Path, reading: str, preset: str, role: str, column: str) -> np.ndarray:
+    """(R,) a column of MP-LUCB or MP-NUCB at the horizon."""
+    study, policy, parameters = proposed_case(folder, reading, preset, role)
+    return at_end(folder, study, column, policy, **parameters)
+
+
+def baseline(folder: Path, reading: str, preset: str, name: str, column: str, *, tuned: bool = True) -> np.ndarray:
+    """(R,) a column of a baseline on the same paths at the horizon."""
+    study, policy, parameters = baseline_case(folder, reading, preset, name, tuned)
+    return at_end(folder, study, column, policy, **parameters)
+
+
+def users_study(reading: str, role: str, M: int) -> str:
+    return f"S1-{reading}-users-{M}{'-neural' if role == 'MP-NUCB' else ''}"
+
+
+def with_users(folder: Path, reading: str, role: str, M: int, column: str) -> np.ndarray:
+    """(R,) a column of figure 3's policies at the horizon."""
+    linear, neural = POLICIES[reading]
+    if role == "MP-NUCB":
+        return at_end(folder, users_study(reading, role, M), column, neural)
+    return at_end(folder, users_study(reading, role, M), column, linear, beta=beta(folder, reading, "S1"))
+
+
+def mean_and_interval(values: np.ndarray) -> list[np.ndarray]:
+    """Mean over the first axis, and low and high of the 95% Student interval."""
+    mean, error = values.mean(axis=0), values.std(axis=0, ddof=1) / math.sqrt(len(values))
+    half = stats.t.ppf(0.975, len(values) - 1) * error
+    return [mean, mean - half, mean + half]
+
+
+# --- folders with other numbers --------------------------------------------------------------------------------------
+
+
+FIGURE_3_STUDIES = re.compile(r"S1-(slot-played|rca-sensed)-(users-.*|tuning)")
+FIGURE_4_STUDIES = re.compile(rf"S1-({'|'.join(LINEAR_LAW)})-(beta|tuning)")
+
+
+def some_studies(whole: Path, place: Path, wanted: Callable[[str], object], *, units: bool = False) -> Path:
+    """A reproduction that holds copies of some studies, and of their units where it is to go on from there."""
+    place.mkdir()
+    shutil.copy(whole / "reproduction.toml", place)
+    for source in sorted((whole / "studies").iterdir()):
+        if wanted(source.name):
+            left_out = shutil.ignore_patterns() if units else shutil.ignore_patterns("units")
+            shutil.copytree(source, place / "studies" / source.name, ignore=left_out)
+    return place
+
+
+def rewrite(folder: Path, name: str, change: Callable[[pandas.DataFrame], pandas.DataFrame]) -> None:
+    """Other numbers in the results of a stored study, as if they had been found."""
+    place = folder / "studies" / name
+    rows = change(pandas.read_parquet(place / "results.parquet"))
+    plays = pandas.read_parquet(place / "plays.parquet")
+    unit = ["label", "replication"]
+    kept = plays.set_index(unit).index.isin(rows.set_index(unit).index)  # what is dropped there is dropped here
+    manifest = json.loads((place / "manifest.json").read_text())
+    for table, content in (("results.parquet", rows), ("plays.parquet", plays[kept])):
+        content.to_parquet(place / table, index=False)
+        manifest["sha256"][table] = hashlib.sha256((place / table).read_bytes()).hexdigest()
+    (place / "manifest.json").write_text(json.dumps(manifest))

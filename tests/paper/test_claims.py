@@ -1,0 +1,545 @@
+"""The verdicts: the rule against another implementation of it, and each claim against numbers read with pandas."""
+
+import csv
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from idleband.paper.claims import (
+    CLAIMS,
+    Comparison,
+    Example,
+    Judgement,
+    c1,
+    c2,
+    c3,
+    c4,
+    c5b,
+    reversals,
+    verdict,
+    worked_example,
+)
+from idleband.paper.readings import MAIN, SENSED, Reading, find
+from idleband.paper.run import Evidence
+from tests.paper import stored
+from tests.paper.stored import BASELINES, GRID, SCENARIOS, SIZE
+
+ROLES = ("MP-LUCB", "MP-NUCB")
+
+# --- the rule, written once more -------------------------------------------------------------------------------------
+
+
+def p_values(differences: Sequence[Sequence[float]]) -> np.ndarray:
+    """Two-sided; without a spread anything but zero is certain, and of one replication nothing is known."""
+    rows = np.array(differences, float)
+    p = np.ones(len(rows))
+    if rows.shape[1] > 1:
+        spread = np.ptp(rows, axis=1) > 1e-12 * abs(rows[:, 0])  # else the same but for rounding
+        p[~spread & (rows[:, 0] != 0)] = 0
+        p[spread] = stats.ttest_1samp(rows[spread], 0, axis=1).pvalue if spread.any() else 1
+    return p
+
+
+def reversed_by_holm(differences: Sequence[Sequence[float]]) -> list[int]:
+    """Holm by adjusted p-values: the largest of (m - i) p_(i) so far."""
+    p = np.where(np.mean(differences, axis=1) < 0, p_values(differences), 1.0)
+    found, adjusted = [], 0.0
+    for i, place in enumerate(np.argsort(p, kind="stable")):
+        adjusted = max(adjusted, (len(p) - i) * p[place])
+        if adjusted < 0.05:
+            found.append(int(place))
+    return sorted(found)
+
+
+def ruled(differences: Sequence[Sequence[float]]) -> str:
+    if np.all((np.mean(differences, axis=1) > 0) & (p_values(differences) < 0.05)):
+        return "holds"
+    return "fails" if reversed_by_holm(differences) else "undecided"
+
+
+def comparisons(differences: Sequence[Sequence[float]]) -> list[Comparison]:
+    return [Comparison(f"number {i}", np.array(d, float)) for i, d in enumerate(differences)]
+
+
+def with_p(p: float, R: int = 4) -> list[float]:
+    """Differences of which the two-sided p-value is |p|, on the side of p's sign."""
+    spread = np.linspace(-1, 1, R)
+    t = stats.t.isf(abs(p) / 2, R - 1)
+    return list(spread / spread.std(ddof=1) + np.sign(p) * t / np.sqrt(R))
+
+
+EIGHTHS = st.integers(-40, 40).map(lambda n: n / 8)  # exact in binary, and never nearly equal
+
+
+@given(st.integers(1, 7).flatmap(lambda R: st.lists(st.lists(EIGHTHS, min_size=R, max_size=R), min_size=1, max_size=8)))
+@example([with_p(0.04), with_p(0.001)])
+@example([with_p(-0.024), with_p(0.9)])
+@example([with_p(-0.026), with_p(0.9)])
+@example([[1.0], [2.0]])
+def test_the_rule_against_another_implementation(differences: list[list[float]]) -> None:
+    assert verdict(comparisons(differences)) == ruled(differences)
+    found = [int(c.what.split()[1]) for c in reversals(comparisons(differences))]
+    assert sorted(found) == reversed_by_holm(differences)
+
+
+@pytest.mark.parametrize("shift", [-3.0, -1.0, 1.0, 3.0])
+def test_the_rule_where_all_go_one_way(shift: float) -> None:
+    """Random differences of all sizes about a common shift, so that every verdict is met often."""
+    rng = np.random.default_rng(5)
+    seen = []
+    for _ in range(60):
+        m, R = rng.integers(1, 6), rng.integers(2, 8)
+        differences = rng.normal(shift, 1.0, (m, R)).tolist()
+        seen.append(ruled(differences))
+        assert verdict(comparisons(differences)) == seen[-1]
+    assert len(set(seen)) == 2
+    assert ("holds" in seen, "fails" in seen) == (shift > 0, shift < 0)
+
+
+@pytest.mark.parametrize(
+    ("ps", "expected"),
+    [
+        ([0.04], "holds"),
+        ([0.06], "undecided"),
+        ([-0.04], "fails"),
+        ([-0.06], "undecided"),
+        ([0.04, 0.04, 0.04], "holds"),  # a conjunction needs no correction
+        ([0.04, 0.04, 0.06], "undecided"),
+        ([-0.04, 0.001], "undecided"),  # 0.04 > 0.05 / 2, though it is reversed at 5% alone
+        ([-0.02, 0.001], "fails"),
+        ([-0.01, 0.9, 0.9, 0.9], "fails"),  # 0.01 < 0.05 / 4
+        ([-0.015, 0.9, 0.9, 0.9], "undecided"),
+    ],
+)
+def test_verdicts_by_hand(ps: list[float], expected: str) -> None:
+    assert verdict(comparisons([with_p(p) for p in ps])) == expected
+
+
+@pytest.mark.parametrize(
+    ("ps", "number"),
+    [
+        ([-0.001, -0.04], 2),  # the second at 0.05 / 1
+        ([-0.001, -0.03, -0.03], 1),  # the second at 0.05 / 2: it stops there
+        ([-0.001, -0.02, -0.04], 3),
+        ([-0.02, -0.02, -0.02], 0),  # the first at 0.05 / 3
+        ([-0.04, 0.001], 0),  # one that agrees is in the family
+    ],
+)
+def test_holm_steps_down(ps: list[float], number: int) -> None:
+    assert len(reversals(comparisons([with_p(p) for p in ps]))) == number
+
+
+@pytest.mark.parametrize(
+    ("differences", "expected"),
+    [
+        ([[5.0]], "undecided"),  # one replication says nothing
+        ([[-5.0]], "undecided"),
+        ([[0.25, 0.25]], "holds"),  # no spread: certain
+        ([[-0.25, -0.25]], "fails"),
+        ([[0.0, 0.0]], "undecided"),
+        ([[0.0, 0.0], [1.0, 1.0]], "undecided"),
+        ([[1.0, -1.0]], "undecided"),
+    ],
+)
+def test_verdicts_of_few_numbers(differences: list[list[float]], expected: str) -> None:
+    assert verdict(comparisons(differences)) == expected
+
+
+# --- a judgement -----------------------------------------------------------------------------------------------------
+
+
+def judgement(*differences: Sequence[float], note: str = "") -> Judgement:
+    return Judgement("C1", MAIN, "MP-LUCB", "a regret", "tuned", tuple(comparisons(differences)), "a slot", note)
+
+
+def test_the_verdict_of_the_first_five() -> None:
+    """The first five hold, the next five undo it."""
+    one = judgement([1.0, 1.1, 0.9, 1.0, 1.2, -3.0, -4.0, 2.0, -9.0, 5.0])
+    assert (one.replications, one.verdict, one.verdict_of_five) == (10, "undecided", "holds")
+    five = judgement([1.0, 1.1, 0.9, 1.0, 1.2])
+    assert (five.verdict, five.verdict_of_five) == ("holds", "")  # these are the first five
+    assert judgement([1.0, 1.1, 0.9, 1.0]).verdict_of_five == ""
+    fewer = judgement([1.0] * 8, [1.0] * 4)  # a comparison with fewer counts
+    assert (fewer.replications, fewer.verdict_of_five) == (4, "")
+
+
+def interval_in_words(differences: Sequence[float]) -> str:
+    mean, low, high = stored.mean_and_interval(np.array(differences))
+    return f"{mean:+.3g} a slot [{low:+.3g}, {high:+.3g}]"
+
+
+def test_why_it_holds() -> None:
+    narrow, wide = [0.2, 0.25, 0.3], [5.0, 5.5, 6.0]
+    why = judgement(wide, narrow).why
+    assert why == f"all 2 comparisons agree; the narrowest margin is {interval_in_words(narrow)} number 1."
+    assert judgement(narrow, wide, note="by the way").why.endswith(" number 0; by the way.")
+
+
+def test_why_it_fails_names_a_reversal() -> None:
+    """Not a comparison that is lower on average but so noisy that it says nothing."""
+    clear, clearer, noisy = [-0.5, -0.51, -0.49], [-1.0, -1.01, -0.99], [-9.0, 8.0, -9.0]
+    why = judgement(noisy, clear, clearer, [1.0, 1.01, 1.02]).why
+    assert why == f"2 of 4 comparisons are reversed; the widest margin is {interval_in_words(clearer)} number 2."
+    one = judgement(noisy, clear).why
+    assert one == f"1 of 2 comparisons is reversed; the widest margin is {interval_in_words(clear)} number 1."
+
+
+def test_why_it_is_undecided_names_what_is_silent() -> None:
+    """Not a comparison that agrees by little, but clearly."""
+    small, noisy, noisier = [0.1, 0.11, 0.12], [-2.0, 3.0, 2.0], [9.0, -4.0, 9.0]
+    why = judgement(small, noisy, noisier).why
+    assert why == f"2 of 3 comparisons do not show it; the least margin is {interval_in_words(noisy)} number 1."
+    one = judgement(small, noisier).why
+    assert one == f"1 of 2 comparisons does not show it; the least margin is {interval_in_words(noisier)} number 1."
+
+
+def test_why_does_not_tell_rounding_errors() -> None:
+    """Sums that should be equal, added up in another order."""
+    assert "the least margin is 0 a slot [0, 0] number 0." in judgement([1e-16, -3e-16, 2e-16]).why
+
+
+def test_why_of_one_replication() -> None:
+    assert "the least margin is -2 a slot [no interval] number 0." in judgement([-2.0]).why
+
+
+# --- the claims on stored runs ---------------------------------------------------------------------------------------
+
+
+def test_every_claim_is_judged_under_every_reading_it_applies_to(judged: list[Judgement]) -> None:
+    found = [(one.claim, one.reading.key, one.policy, one.reference, one.against) for one in judged]
+    both = ("tuned", "textbook")
+    expected = [
+        (claim, reading, role, reference, against)
+        for reading in stored.POLICIES
+        for role in ROLES
+        for against in both
+        for claim, references in (
+            ("C1", ("static or contextual regret", "table regret")),
+            ("C2", ("static set", "contextual values")),
+            ("C5b", ("cost of a pick",)),
+        )
+        for reference in references
+    ]
+    expected += [
+        ("C1", key, "MP-LUCB", reference, against)
+        for clear, key in stored.MAP.items()
+        if clear != 0.7
+        for against in both
+        for reference in ("static or contextual regret", "table regret")
+    ]
+    expected += [
+        (claim, reading, role, f"{reference} regret", f"M = 1 to {last}")
+        for reading, role in stored.FIGURE_3
+        for reference in ("static", "contextual", "table")
+        for claim in ("C3", "C3b")
+        for last in (5, 9)
+    ]
+    expected += [
+        ("C4", key, "MP-LUCB", reference, "")
+        for key in stored.LINEAR_LAW
+        for reference in ("static or contextual regret", "table regret")
+    ]
+    assert sorted(found) == sorted(expected)
+    assert [one.claim for one in judged] == sorted(one.claim for one in judged)
+
+
+COLUMNS = {
+    "static or contextual regret": ("regret_static", "regret_contextual"),
+    "table regret": ("regret_table",),
+    "static set": ("suboptimal_static",),
+    "contextual values": ("suboptimal_contextual",),
+}
+
+
+def lower_by(
+    folder: Path, one: Judgement, preset: str, name: str, value: Callable[[Callable[[str], np.ndarray]], np.ndarray]
+) -> np.ndarray:
+    """By how much the policy has less of something than a baseline, path by path."""
+    key, tuned = one.reading.key, one.against == "tuned"
+    own = value(lambda column: stored.proposed(folder, key, preset, one.policy, column))
+    other = value(lambda column: stored.baseline(folder, key, preset, name, column, tuned=tuned))
+    R = min(len(own), len(other))
+    return other[:R] - own[:R]
+
+
+def cost_of_a_pick(of: Callable[[str], np.ndarray]) -> np.ndarray:
+    assert np.all(of("suboptimal_static") > 0)
+    return of("regret_table") / of("suboptimal_static")
+
+
+def test_against_the_baselines(judged: list[Judgement], whole: Path) -> None:
+    """C1, C2 and C5b: every difference, from the stored tables."""
+    checked = 0
+    for one in judged:
+        if one.claim not in ("C1", "C2", "C5b"):
+            continue
+        expected: list[list[np.ndarray]] = []  # for each comparison the differences in each column that it stands for
+        for preset in SCENARIOS:
+            for name in BASELINES:
+                if one.claim == "C5b":
+                    differences = [lower_by(whole, one, preset, name, cost_of_a_pick)]
+                else:
+                    differences = [
+                        lower_by(whole, one, preset, name, lambda of, column=column: of(column) / SIZE.horizon)
+                        for column in COLUMNS[one.reference]
+                    ]
+                expected.append(differences)
+        assert [c.what for c in one.comparisons] == [f"in {s} against {b}" for s in SCENARIOS for b in BASELINES]
+        for comparison, columns in zip(one.comparisons, expected, strict=True):
+            for differences in columns:
+                np.testing.assert_allclose(comparison.differences, differences, rtol=0, atol=1e-9)
+        assert one.verdict == ruled([columns[0] for columns in expected])
+        assert one.unit == {"C1": "a slot", "C2": "picks a slot", "C5b": "a pick"}[one.claim]
+        checked += 1
+    assert checked == 8 * 2 * 2 * 5 + 5 * 2 * 2
+
+
+def test_replications_are_those_that_both_sides_have(judged: list[Judgement]) -> None:
+    for one in judged:
+        if one.policy == "MP-NUCB":
+            expected = 3 if one.reading is MAIN and one.claim not in ("C3", "C3b") else 2
+        elif one.claim in ("C3", "C3b", "C4"):
+            expected = 5 if one.reading is MAIN else 4
+        else:
+            expected = 5 if one.reading.key in stored.POLICIES else 4  # the other worlds of the map
+        assert one.replications == expected, (one.claim, one.reading.key, one.policy)
+
+
+def test_regret_against_the_number_of_users(judged: list[Judgement], whole: Path) -> None:
+    """C3 and C3b: every step from M to M + 1."""
+    for one in judged:
+        if one.claim not in ("C3", "C3b"):
+            continue
+        reference = one.reference.removesuffix(" regret")
+        last = int(one.against.split()[-1])
+        line = one.reading.key, one.policy
+        regret = {M: stored.with_users(whole, *line, M, f"regret_{reference}") for M in range(1, last + 1)}
+        if one.claim == "C3b":
+            regret = {M: values / M for M, values in regret.items()}
+        assert [c.what for c in one.comparisons] == [f"from M = {M} to {M + 1}" for M in range(1, last)]
+        for M, comparison in enumerate(one.comparisons, 1):
+            expected = (regret[M + 1] - regret[M]) / SIZE.horizon
+            np.testing.assert_allclose(comparison.differences, expected, rtol=0, atol=1e-9)
+        assert one.verdict == ruled([(regret[M + 1] - regret[M]) / SIZE.horizon for M in range(1, last)])
+
+
+def test_an_inner_beta_against_both_ends(judged: list[Judgement], whole: Path) -> None:
+    """C4: chosen on the tuning runs, compared on the reported ones."""
+    for one in (one for one in judged if one.claim == "C4"):
+        policy, key = stored.linear_policy(one.reading.key), one.reading.key
+        inner = stored.best(whole, key, "S1", policy, "beta", GRID[1:-1])
+        assert [c.what for c in one.comparisons] == [f"of beta = {inner:g} over beta = {e}" for e in ("0.1", "1000")]
+        for column in COLUMNS[one.reference]:
+            regret = {b: stored.at_end(whole, f"S1-{key}-beta", column, policy, beta=b) for b in GRID}
+            for comparison, end in zip(one.comparisons, (0.1, 1000.0), strict=True):
+                expected = (regret[end] - regret[inner]) / SIZE.horizon
+                np.testing.assert_allclose(comparison.differences, expected, rtol=0, atol=1e-9)
+
+
+def test_the_share_of_the_genie_stands_where_every_state_is_sensed(judged: list[Judgement], whole: Path) -> None:
+    for one in (one for one in judged if one.claim == "C1"):
+        if one.reading.key not in ("rca-sensed", "printed-reward", "printed-indicator"):
+            assert one.note == ""
+            continue
+        shares = []
+        for preset in SCENARIOS:
+            reward, lost = (
+                stored.proposed(whole, one.reading.key, preset, one.policy, column).mean()
+                for column in ("reward", "regret_genie")
+            )
+            shares.append(reward / (reward + lost))
+        assert one.note == f"it earns {min(shares):.1%} to {max(shares):.1%} of what the genie does"
+        assert one.why.endswith(f"; {one.note}.")
+
+
+def test_the_written_claims_are_the_judged_ones(judged: list[Judgement], whole: Path) -> None:
+    with (whole / "claims.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    (worked,) = (row for row in rows if row["claim"] == "C5")
+    assert (worked["reference"], worked["verdict"]) == ("worked example", "holds")
+    assert worked["why"] == Example(tuple(worked_example())).why
+    assert [row["claim"] for row in rows] == sorted(row["claim"] for row in rows)
+    for row, one in zip((row for row in rows if row is not worked), judged, strict=True):
+        clear = 1.0 if one.reading.key == "none" else one.reading.world.clear
+        assert row == {
+            "claim": one.claim,
+            "reading": one.reading.key,
+            "clear": str(clear),
+            "policy": one.policy,
+            "reference": one.reference,
+            "against": one.against,
+            "verdict": one.verdict,
+            "of_five": "",  # there are no more than five
+            "replications": str(one.replications),
+            "why": one.why,
+        }
+
+
+# --- the sign of each claim ------------------------------------------------------------------------------------------
+
+
+def set_to(column: str, level: float) -> Callable[[pandas.DataFrame], pandas.DataFrame]:
+    """The column grows towards a level that differs a little from replication to replication."""
+
+    def change(rows: pandas.DataFrame) -> pandas.DataFrame:
+        values = (level + 1e-4 * rows.replication * (1 + rows.index % 2)) * rows.t
+        return rows.assign(**{column: values.astype(rows[column].dtype)})
+
+    return change
+
+
+LOWER, HIGHER = (1.0, 1.0, 1.0), (2.0, 2.0, 6.0)  # regret, picks, what they cost in all: 1 or 3 each
+
+
+@pytest.mark.parametrize("reading", [MAIN, SENSED], ids=lambda reading: reading.key)
+@pytest.mark.parametrize(("own", "baselines", "expected"), [(LOWER, HIGHER, "holds"), (HIGHER, LOWER, "fails")])
+def test_lower_is_better(
+    whole: Path, tmp_path: Path, own: tuple[float, ...], baselines: tuple[float, ...], expected: str, reading: Reading
+) -> None:
+    """C1, C2 and C5b: whoever has less wins; exchanged, the claim is reversed."""
+    keys = dict.fromkeys(("slot-played", reading.key))  # that of the baselines, and its own
+    names = {f"{preset}-{key}{what}" for preset in SCENARIOS for key in keys for what in ("", "-neural", "-tuning")}
+    folder = stored.some_studies(whole, tmp_path / "out", names.__contains__)
+
+    def change(rows: pandas.DataFrame) -> pandas.DataFrame:
+        ours = rows.policy.str.startswith(("mp-lucb", "mp-nucb"))
+        for column, *levels in zip(("regret_static", "suboptimal_static", "regret_table"), own, baselines, strict=True):
+            low, high = (set_to(column, level)(rows)[column] for level in levels)
+            rows = rows.assign(**{column: low.where(ours, high)})
+        return rows
+
+    for name in names:
+        if not name.endswith("-tuning"):
+            stored.rewrite(folder, name, change)
+    evidence = Evidence(folder)
+    headlines = {c1: "static or contextual regret", c2: "static set", c5b: "cost of a pick"}
+    for claim, reference in headlines.items():
+        found = [one for one in claim(evidence, reading) if one.reference == reference]
+        assert [(one.policy, one.against) for one in found] == [(r, a) for a in ("tuned", "textbook") for r in ROLES]
+        assert {one.verdict for one in found} == {expected}, claim
+
+
+def with_levels(whole: Path, folder: Path, column: str, level: Callable[[int], float]) -> Evidence:
+    """Figure 3 with a regret that depends on M alone."""
+    stored.some_studies(whole, folder, stored.FIGURE_3_STUDIES.fullmatch)
+    for line in stored.FIGURE_3:
+        for M in range(1, 10):
+            stored.rewrite(folder, stored.users_study(*line, M), set_to(column, level(M)))
+    return Evidence(folder)
+
+
+@pytest.mark.parametrize(("sign", "expected"), [(1.0, "holds"), (-1.0, "fails")])
+def test_regret_that_rises_with_the_number_of_users(whole: Path, tmp_path: Path, sign: float, expected: str) -> None:
+    evidence = with_levels(whole, tmp_path / "out", "regret_static", lambda M: sign * M**2)
+    found = [one for one in c3(evidence) if one.reference == "static regret"]
+    assert len(found) == 3 * 2 * 2
+    assert {one.verdict for one in found} == {expected}
+
+
+def test_regret_that_rises_up_to_the_papers_users_only(whole: Path, tmp_path: Path) -> None:
+    """And slower than M: in all it rises, divided by M it falls."""
+    evidence = with_levels(whole, tmp_path / "out", "regret_table", lambda M: 1 + 0.5 * (M if M <= 5 else 10 - M))
+    found = {
+        (one.claim, one.against, one.reading.key, one.policy): one.verdict
+        for one in c3(evidence)
+        if one.reference == "table regret"
+    }
+    expected = {
+        ("C3", "M = 1 to 5"): "holds",
+        ("C3", "M = 1 to 9"): "fails",
+        ("C3b", "M = 1 to 5"): "fails",
+        ("C3b", "M = 1 to 9"): "fails",
+    }
+    assert found == {(*how, *line): verdict for how, verdict in expected.items() for line in stored.FIGURE_3}
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ((1, 2, 3, 4, 2, 1), "holds"),
+        ((5, 2, 3, 4, 2, 1), "fails"),  # a small beta is better
+        ((1, 2, 3, 4, 2, 5), "fails"),  # a large one is
+    ],
+)
+def test_a_beta_that_is_best_inside(whole: Path, tmp_path: Path, levels: tuple[float, ...], expected: str) -> None:
+    reading = find("rca-played")
+    names = [f"S1-rca-played-{what}" for what in ("tuning", "beta")]
+    folder = stored.some_studies(whole, tmp_path / "out", lambda name: name in names)
+
+    def change(rows: pandas.DataFrame) -> pandas.DataFrame:
+        level = rows.beta.map(dict(zip(GRID, levels, strict=True)))
+        reward = (level + 0.01 * rows.replication * (rows.beta == 10)) * rows.t
+        return rows.assign(reward=reward, regret_static=5 * rows.t - reward, regret_table=7 * rows.t - reward)
+
+    for name in names:
+        stored.rewrite(folder, name, change)
+    found = c4(Evidence(folder), reading)
+    assert [one.comparisons[0].what for one in found] == ["of beta = 10 over beta = 0.1"] * 2
+    assert [one.verdict for one in found] == [expected] * 2
+
+
+def test_a_policy_without_a_sub_optimal_pick(whole: Path, tmp_path: Path) -> None:
+    """C5b: none costs nothing, and no warning says that something was divided by zero."""
+    kept = re.compile(r"S\d-slot-played(-tuning)?")
+    folder = stored.some_studies(whole, tmp_path / "out", kept.fullmatch)
+
+    def change(rows: pandas.DataFrame) -> pandas.DataFrame:
+        rows.loc[rows.policy == "mp-lucb", "suboptimal_static"] = 0
+        rows.loc[rows.policy == "mp-lucb", "regret_table"] = 0.0
+        return rows
+
+    for preset in SCENARIOS:
+        stored.rewrite(folder, f"{preset}-slot-played", change)
+    for one in c5b(Evidence(folder), MAIN, ["MP-LUCB"]):
+        assert all(np.all(c.differences > 0) for c in one.comparisons)
+
+
+# --- the worked example ----------------------------------------------------------------------------------------------
+
+
+def test_worked_example() -> None:
+    found = {row.selection.channels: row for row in worked_example()}
+    printed = {
+        (1, 2, 3, 4, 5): 0.155,
+        (6, 7, 8, 9, 10): 0.169,
+        (1, 2, 3, 6, 9): 0.260,
+        (2, 4, 5, 8, 10): 0.035,
+    }
+    assert {channels: row.selection.printed for channels, row in found.items()} == printed
+    for channels, row in found.items():
+        assert row.cost == pytest.approx(printed[channels], abs=0.001)
+        assert row.suboptimal == len(set(channels) & {1, 3, 6, 9, 10})
+
+
+def test_verdict_on_the_worked_example() -> None:
+    """Five sub-optimal picks each, and yet 0.324 against 0.295."""
+    whole = Example(tuple(worked_example()))
+    (picks1, cost1), (picks2, cost2) = whole.total("policy 1"), whole.total("policy 2")
+    assert picks1 == picks2 == 5
+    assert (cost1, cost2) == pytest.approx((0.324, 0.295), abs=0.001)
+    assert whole.verdict == "holds"
+    assert whole.why.startswith(f"with 5 and 5 sub-optimal picks the two policies lose {cost1:.3f} and {cost2:.3f}; ")
+    off = max(abs(row.cost - row.selection.printed) for row in whole.rows)
+    assert whole.why.endswith(f"the four printed costs are met to {off:.4f}.")
+
+
+def test_an_example_that_does_not_work_out_fails() -> None:
+    first, second, third, fourth = worked_example()
+    wrong = first._replace(selection=first.selection._replace(printed=0.157))
+    assert Example((wrong, second, third, fourth)).verdict == "fails"
+    more = first._replace(suboptimal=3)  # not as many picks
+    assert Example((more, second, third, fourth)).verdict == "fails"
+    second_policy = third.selection.policy
+    alike = [row._replace(selection=row.selection._replace(policy=second_policy)) for row in (first, second)]
+    assert Example((first, second, *alike)).verdict == "fails"  # the same loss
+
+
+def test_the_claims_have_words() -> None:
+    assert list(CLAIMS) == ["C1", "C2", "C3", "C3b", "C4", "C5", "C5b"]

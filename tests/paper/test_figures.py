@@ -1,0 +1,382 @@
+"""The figures: their tables against numbers read with pandas, and what is drawn of them."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from idleband.paper.draw import DARK, STYLES
+from idleband.paper.figures import Drawing
+from idleband.paper.readings import find
+from tests.paper import stored
+from tests.paper.stored import BASELINES, GRID, SCENARIOS, SIZE, mean_and_interval
+
+Picture = Callable[[str, bool], Figure]
+ROLES = ("MP-LUCB", "MP-NUCB")
+READINGS = ("slot-played", "rca-sensed")
+OTHERS = ("rca-played", "printed-reward", "printed-indicator", "quadratic", "cosine", "none")
+M = 5
+
+
+def measured(row: pandas.Series, name: str) -> list[float]:
+    return [row[name], row.low, row.high]
+
+
+def check(row: pandas.Series, name: str, values: np.ndarray) -> None:
+    """A row of a table against one number for each replication."""
+    assert row.replications == len(values)
+    assert measured(row, name) == pytest.approx(mean_and_interval(values), rel=1e-9, abs=1e-9)
+
+
+def only(table: pandas.DataFrame, **where: object) -> pandas.Series:
+    for key, value in where.items():
+        table = table[table[key] == value]
+    assert len(table) == 1, where
+    return table.iloc[0]
+
+
+def test_all_figures_are_there(drawn: dict[str, Drawing]) -> None:
+    assert list(drawn) == ["figure1", "figure2", "figure3", "figure4", "map", *(f"reading-{key}" for key in OTHERS)]
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def moved(folder: Path, reading: str, preset: str, replications: int) -> pandas.Series:
+    """What the first sample paths do to MP-LUCB, by which a line over no others is moved."""
+    study, policy, parameters = stored.proposed_case(folder, reading, preset, "MP-LUCB")
+    linear = stored.curve(folder, study, "regret_static", policy, **parameters)
+    return linear.mean() - linear[:replications].mean()
+
+
+def check_curves(table: pandas.DataFrame, folder: Path, reading: str) -> None:
+    """R(t) / (M ln t) of a reading, at every checkpoint from 10 on."""
+    ours = table[table.reading == reading]
+    roles = {*BASELINES, *ROLES, *(["genie"] if reading == "rca-sensed" else [])}
+    assert set(ours.policy) == roles
+    assert set(ours.scenario) == set(SCENARIOS)
+    for preset in SCENARIOS:
+        for role in roles:
+            if role in BASELINES:
+                study, policy, parameters = stored.baseline_case(folder, reading, preset, role)
+            else:
+                own = "MP-LUCB" if role == "genie" else role
+                study, policy, parameters = stored.proposed_case(folder, reading, preset, own)
+            curve = stored.curve(folder, study, "regret_static", policy, **parameters)
+            if role == "genie":
+                curve = curve - stored.curve(folder, study, "regret_genie", policy, **parameters)
+            line = ours[(ours.scenario == preset) & (ours.policy == role)]
+            t = [t for t in curve if t >= 10]
+            assert line.t.tolist() == t
+            assert set(line.replications) == {len(curve)}
+            curve = curve + moved(folder, reading, preset, len(curve))
+            expected = mean_and_interval(curve[t].to_numpy() / (M * np.log(t)))
+            found = line[["regret", "low", "high"]].to_numpy().T
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_figure_1_is_the_stored_regret(drawn: dict[str, Drawing], whole: Path) -> None:
+    table = drawn["figure1"].table
+    assert " ".join(table.columns) == "reading scenario policy case replications t regret low high"
+    assert set(table.reading) == set(READINGS)
+    for reading in READINGS:
+        check_curves(table, whole, reading)
+
+
+@pytest.mark.parametrize("key", OTHERS)
+def test_the_other_readings_are_their_stored_regret(drawn: dict[str, Drawing], whole: Path, key: str) -> None:
+    table = drawn[f"reading-{key}"].table
+    assert set(table.reading) == {key}
+    check_curves(table, whole, key)
+
+
+def test_figure_1_has_the_genie_below_all(drawn: dict[str, Drawing]) -> None:
+    """Nothing can beat it: at every checkpoint its mean is the lowest of those with as many replications."""
+    table = drawn["figure1"].table
+    table = table[(table.reading == "rca-sensed") & (table.replications == SIZE.replications)]
+    lowest = table.loc[table.groupby(["scenario", "t"]).regret.idxmin()]
+    genie = table[table.policy == "genie"].set_index(["scenario", "t"]).regret
+    assert np.all(genie <= lowest.set_index(["scenario", "t"]).regret + 1e-9)
+    assert genie.loc[:, SIZE.horizon].max() < 0
+
+
+def test_baselines_are_the_same_in_both_rows_of_figure_1(drawn: dict[str, Drawing]) -> None:
+    table = drawn["figure1"].table
+    table = table[table.policy.isin(BASELINES)].drop(columns="reading")
+    assert len(table) == 2 * len(table.drop_duplicates())
+
+
+def test_labels_say_what_was_chosen(drawn: dict[str, Drawing], whole: Path) -> None:
+    table = drawn["figure1"].table
+    for reading in READINGS:
+        for preset in SCENARIOS:
+            labels = table[(table.reading == reading) & (table.scenario == preset)].set_index("policy").case.to_dict()
+            linear, neural = stored.POLICIES[reading]
+            values = {"MP-LUCB": (linear, "beta", stored.beta(whole, reading, preset), 1.0)}
+            for name, L in stored.tuned_L(whole, "slot-played", preset).items():
+                values[name] = (name, "L", L, stored.TEXTBOOK[name])
+            for role, (name, parameter, value, default) in values.items():
+                assert labels[role] == (name if value == default else f"{name} {parameter}={value:g}")
+            assert labels["MP-NUCB"].split()[0] == neural
+
+
+def test_figure_2_counts_the_stored_picks(drawn: dict[str, Drawing], whole: Path) -> None:
+    table = drawn["figure2"].table
+    assert len(table) == 2 * 4 * 6 * 2
+    for _, row in table.iterrows():
+        column = f"suboptimal_{row.counted}"
+        if row.policy in ROLES:
+            picks = stored.proposed(whole, row.reading, row.scenario, row.policy, column)
+        else:
+            picks = stored.baseline(whole, row.reading, row.scenario, row.policy, column)
+        check(row, "picks", picks)
+    assert not table.duplicated(["reading", "scenario", "policy", "counted"]).any()
+
+
+def test_figure_3_is_the_stored_regret(drawn: dict[str, Drawing], whole: Path) -> None:
+    table = drawn["figure3"].table
+    assert len(table) == 3 * 9 * 3 * 2
+    for reading, role in stored.FIGURE_3:
+        for users in range(1, 10):
+            for reference in ("static", "contextual", "table"):
+                values = stored.with_users(whole, reading, role, users, f"regret_{reference}") / np.log(SIZE.horizon)
+                at = {"reading": reading, "policy": role, "M": users, "reference": reference}
+                check(only(table, **at, divided_by_M=False), "regret", values)
+                check(only(table, **at, divided_by_M=True), "regret", values / users)
+
+
+def test_figure_4_takes_out_what_a_replication_adds_to_all(drawn: dict[str, Drawing], whole: Path) -> None:
+    """And widens what is left by Morey's factor, the root of 6/5 for six betas."""
+    table = drawn["figure4"].table
+    assert len(table) == 5 * 6 * 3
+    for key in stored.LINEAR_LAW:
+        for reference in ("static", "contextual", "table"):
+            regret = pandas.DataFrame(
+                {
+                    beta: stored.at_end(
+                        whole, f"S1-{key}-beta", f"regret_{reference}", stored.linear_policy(key), beta=beta
+                    )
+                    for beta in GRID
+                }
+            ) / (M * np.log(SIZE.horizon))
+            common = regret.mean(axis=1) - regret.mean(axis=1).mean()
+            for beta in GRID:
+                row = only(table, reading=key, reference=reference, beta=beta)
+                left = (regret[beta] - common).to_numpy()
+                check(row, "regret", left.mean() + (left - left.mean()) * np.sqrt(6 / 5))
+                assert row.regret == pytest.approx(regret[beta].mean())  # means stay what they are
+                assert row.replications == (5 if key == "slot-played" else 4)
+
+
+def test_the_map_has_the_margin_over_the_best_baseline(drawn: dict[str, Drawing], whole: Path) -> None:
+    table = drawn["map"].table
+    assert len(table) == 4 * 6 * 2
+    for clear, key in stored.MAP.items():
+        for preset in SCENARIOS:
+            own = stored.proposed(whole, key, preset, "MP-LUCB", "reward") / SIZE.horizon
+            for against in ("tuned", "textbook"):
+                others = {
+                    name: stored.baseline(whole, key, preset, name, "reward", tuned=against == "tuned") / SIZE.horizon
+                    for name in BASELINES
+                }
+                best = max(others, key=lambda name: others[name].mean())
+                row = only(table, scenario=preset, clear=clear, against=against)
+                check(row, "margin", own - others[best])
+                assert row.best.split()[0] == best
+                if against == "textbook":
+                    assert row.best == best
+
+
+# --- drawings --------------------------------------------------------------------------------------------------------
+
+PANELS = {"figure1": 8, "figure2": 8, "figure3": 6, "figure4": 5, "map": 4}
+LEGENDS = {
+    "figure1": [*BASELINES, *ROLES, "genie"],
+    "figure2": ["outside the best fixed set", "M better ones, given the contexts"],
+    "figure3": ["static reference", "contextual reference", "table reference"],
+    "map": ["over the best baseline, tuned", "over the best baseline, textbook"],
+    "reading": [*BASELINES, *ROLES],
+}
+
+
+@pytest.mark.parametrize("narrow", [False, True], ids=["wide", "narrow"])
+@pytest.mark.parametrize("name", [*PANELS, "reading-none"])
+def test_a_drawing_says_what_it_shows(picture: Picture, name: str, narrow: bool) -> None:
+    figure = picture(name, narrow)
+    width, _ = figure.get_size_inches()
+    assert width <= 5 if narrow else width >= 8
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    assert len(panels) == PANELS.get(name, 4)
+    for axes in panels:
+        row, column = (axes.get_subplotspec().rowspan, axes.get_subplotspec().colspan)  # type: ignore[union-attr]
+        last = row.stop == axes.get_gridspec().nrows  # type: ignore[union-attr]
+        assert axes.get_xlabel() or not last
+        assert axes.get_ylabel() or column.start or name == "figure2"  # its bars have names instead
+        assert axes.get_title() or (name == "figure3" and last)
+    if name == "figure2":
+        assert [label.get_text() for label in panels[0].get_yticklabels()] == [*BASELINES, *ROLES]
+    legend = LEGENDS.get(name, LEGENDS["reading"] if name.startswith("reading") else None)
+    if legend is None:  # one line
+        assert not figure.legends
+    else:
+        (found,) = figure.legends
+        assert sorted(text.get_text() for text in found.get_texts()) == sorted(legend)
+
+
+def test_lines_of_figure_1_are_its_table(drawn: dict[str, Drawing], picture: Picture) -> None:
+    table = drawn["figure1"].table
+    for narrow in (False, True):
+        panels = picture("figure1", narrow).axes
+        for place, axes in enumerate(panels):
+            reading, preset = READINGS[place // 4], SCENARIOS[place % 4]
+            assert axes.get_title().strip() == preset
+            lines = {line.get_label(): line for line in axes.get_lines() if not str(line.get_label()).startswith("_")}
+            part = table[(table.reading == reading) & (table.scenario == preset)]
+            assert set(lines) == set(part.policy)
+            for role, line in lines.items():
+                rows = part[part.policy == role][["t", "regret"]].to_numpy()
+                last = len(rows) - 1  # drawn always, and before it every other one
+                assert last % 2 == 1  # else the first would be drawn as well
+                shown = [i for i in range(last + 1) if (last - i) % 2 == 0]
+                np.testing.assert_array_equal(line.get_xydata(), rows[shown])
+                assert to_hex(line.get_color()) == STYLES[role][0]
+    titles = [text.get_text() for axes in panels for text in axes.texts]
+    assert titles == [find(reading).title for reading in READINGS]
+
+
+def test_bars_of_figure_2_are_its_table(drawn: dict[str, Drawing], picture: Picture) -> None:
+    table = drawn["figure2"].table
+    for place, axes in enumerate(picture("figure2", False).axes):
+        at = {"reading": READINGS[place // 4], "scenario": SCENARIOS[place % 4]}
+        for bar, role in zip(axes.patches, [*BASELINES, *ROLES], strict=True):
+            assert bar.get_width() == only(table, **at, policy=role, counted="static").picks / 1000  # type: ignore[attr-defined]
+
+
+def test_lines_of_figure_3_are_its_table(drawn: dict[str, Drawing], picture: Picture) -> None:
+    """Wide, a row for the total and one for its share; narrow, a column for each."""
+    table = drawn["figure3"].table
+    for narrow in (False, True):
+        figure = picture("figure3", narrow)
+        (legend,) = figure.legends
+        looks = {
+            text.get_text().split()[0]: (mark.get_marker(), mark.get_linestyle())  # type: ignore[union-attr]
+            for text, mark in zip(legend.get_texts(), legend.get_lines(), strict=True)
+        }
+        for place, axes in enumerate(figure.axes):
+            i, average = (place // 2, place % 2) if narrow else (place % 3, place // 3)
+            reading, role = stored.FIGURE_3[i]
+            titled = f"{role}, {'sensed' if reading == 'rca-sensed' else 'played'}"
+            assert axes.get_title() == (titled if narrow or not average else "")
+            seen = set()
+            for container in axes.containers:
+                line = container[0]
+                (reference,) = (r for r, look in looks.items() if look == (line.get_marker(), line.get_linestyle()))
+                rows = table[
+                    (table.reading == reading) & (table.policy == role)
+                    & (table.divided_by_M == bool(average)) & (table.reference == reference)
+                ]  # fmt: skip
+                np.testing.assert_array_equal(line.get_xydata(), rows[["M", "regret"]].to_numpy(float))
+                assert to_hex(line.get_color()) == STYLES[role][0]
+                seen.add(reference)
+            assert seen == {"static", "contextual", "table"}
+
+
+def test_the_ring_of_figure_4_is_the_lowest_point(drawn: dict[str, Drawing], picture: Picture) -> None:
+    table = drawn["figure4"].table
+    table = table[table.reference == "static"]
+    panels = picture("figure4", False).axes
+    for axes, (_, line) in zip(panels, table.groupby("reading", sort=False), strict=False):
+        np.testing.assert_array_equal(axes.containers[0][0].get_xydata(), line[["beta", "regret"]].to_numpy())
+        rings = [mark.get_xydata().tolist() for mark in axes.get_lines() if mark.get_markersize() == 12]
+        lowest = line.loc[line.regret.idxmin()]
+        assert rings == ([[[lowest.beta, lowest.regret]]] if line.regret.nunique() > 1 else [])
+
+
+def test_hollow_marks_of_the_map_hold_zero(drawn: dict[str, Drawing], picture: Picture) -> None:
+    table = drawn["map"].table
+    for preset, axes in zip(SCENARIOS, picture("map", False).axes, strict=True):
+        lines = [line for line in axes.get_lines() if len(line.get_xydata()) != 2 or line.get_marker() != "None"]
+        rows = table[table.scenario == preset]
+        solid = [line for line in lines if str(line.get_label()).startswith("over")]
+        hollow = [line for line in lines if line.get_linestyle() == "None"]
+        for against, line, marks in zip(("tuned", "textbook"), solid, hollow, strict=True):
+            ours = rows[rows.against == against]
+            np.testing.assert_array_equal(line.get_xydata(), ours[["clear", "margin"]].to_numpy())
+            level = ours[(ours.low <= 0) & (ours.high >= 0)]
+            np.testing.assert_array_equal(marks.get_xydata(), level[["clear", "margin"]].to_numpy())
+
+
+def test_every_colour_has_one_for_the_dark() -> None:
+    assert {colour for colour, _, _ in STYLES.values()} <= set(DARK)
+    assert len(set(DARK.values())) == len(DARK)
+    assert len({(colour, str(dash)) for colour, dash, _ in STYLES.values()}) == len(STYLES)
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def numbers(text: str) -> list[float]:
+    return [float(n.replace(",", "")) for n in re.findall(r"[-+]?\d[\d,]*(?:\.\d+)?", text)]
+
+
+def test_every_figure_has_words(drawn: dict[str, Drawing]) -> None:
+    for drawing in drawn.values():
+        assert len(drawing.caption) > 20
+        assert drawing.title
+        assert len(numbers(drawing.alternative)) > 10
+        assert drawing.alternative.endswith(".")
+        assert "nan" not in drawing.alternative
+    assert len({drawing.title for drawing in drawn.values()}) == len(drawn)
+
+
+def end_of(folder: Path, reading: str, preset: str, role: str) -> float:
+    if role in ROLES:
+        values = stored.proposed(folder, reading, preset, role, "regret_static")
+        value = values.mean() + moved(folder, reading, preset, len(values))[SIZE.horizon]
+    else:
+        value = stored.baseline(folder, reading, preset, role, "regret_static").mean()
+    return float(value / (M * np.log(SIZE.horizon)))
+
+
+@pytest.mark.parametrize(("name", "reading"), [("figure1", "slot-played"), ("reading-cosine", "cosine")])
+def test_words_of_the_curves_are_their_ends(drawn: dict[str, Drawing], whole: Path, name: str, reading: str) -> None:
+    for preset in SCENARIOS:
+        ends = ", ".join(f"{role} {end_of(whole, reading, preset, role):.0f}" for role in (*BASELINES, *ROLES))
+        assert f"{preset}: {ends}" in drawn[name].alternative
+
+
+def test_words_of_the_other_figures_are_their_numbers(drawn: dict[str, Drawing], whole: Path) -> None:
+    picks = {
+        name: [
+            stored.baseline(whole, "slot-played", "S2", name, f"suboptimal_{count}").mean()
+            for count in ("static", "contextual")
+        ]
+        for name in BASELINES
+    }
+    words = ", ".join(f"{name} {fixed:,.0f} ({given:,.0f})" for name, (fixed, given) in picks.items())
+    assert f"{find('slot-played').title}, S2: {words}, MP-LUCB " in drawn["figure2"].alternative
+    for reading, role in stored.FIGURE_3:
+        regret = [
+            stored.with_users(whole, reading, role, n, "regret_static").mean() / np.log(SIZE.horizon)
+            for n in range(1, 10)
+        ]
+        words = ", ".join(f"M = {n} {value:.0f}" for n, value in enumerate(regret, 1))
+        assert f"{role}, {find(reading).title}: {words}." in drawn["figure3"].alternative
+    regret = [
+        stored.at_end(whole, "S1-rca-played-beta", "regret_static", "mp-lucb-rca", beta=beta).mean() for beta in GRID
+    ]
+    words = ", ".join(f"beta {b:g} {r / (M * np.log(SIZE.horizon)):.4g}" for b, r in zip(GRID, regret, strict=True))
+    assert f"{find('rca-played').title}: {words}" in drawn["figure4"].alternative
+    tuned = drawn["map"].table.query("against == 'tuned' and scenario == 'S3'")
+    words = ", ".join(f"{clear:g} {margin:+.3f}" for clear, margin in zip(tuned.clear, tuned.margin, strict=True))
+    assert f"S3: {words}" in drawn["map"].alternative
+
+
+def test_a_caption_has_the_horizon(drawn: dict[str, Drawing]) -> None:
+    for name in ("figure1", "figure2", "figure3", "figure4"):
+        assert SIZE.horizon in numbers(drawn[name].caption + drawn[name].alternative)

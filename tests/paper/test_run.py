@@ -1,0 +1,382 @@
+"""A reproduction runs, stops, goes on, and is found again; whatever happens between, the numbers are the same."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomli_w
+
+import idleband as ib
+from idleband.errors import InputError
+from idleband.paper import run
+from idleband.paper.claims import judge
+from idleband.paper.page import drawings, write_report
+from idleband.paper.plan import PARTS, Size
+from idleband.paper.readings import MAIN, SENSED
+from idleband.paper.run import Evidence, check_size, read_settings, reproduce, take_folder
+from tests.paper import stored
+from tests.paper.stored import SIZE
+
+TABLES = ("results.parquet", "plays.parquet")
+FIGURE_4 = 5 * 2  # its studies: tuning and betas of five readings
+
+
+def units(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """When every unit was written, and what it holds."""
+    found = sorted(folder.glob("studies/*/units/*.npz"))
+    return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in found}
+
+
+def check_same(folder: Path, whole: Path) -> None:
+    """The studies of figure 4, units and tables, are byte for byte those of the whole, and nothing else is there."""
+    places = sorted((folder / "studies").iterdir())
+    assert len(places) == FIGURE_4
+    for place in places:
+        other = whole / "studies" / place.name
+        for name in (*TABLES, *sorted(str(unit.relative_to(other)) for unit in other.glob("units/*"))):
+            assert (place / name).read_bytes() == (other / name).read_bytes(), (place.name, name)
+    assert Evidence(folder).parts == ["figure4"]
+    assert not list(folder.rglob(".tmp-*"))
+
+
+@pytest.fixture
+def figure4(whole: Path, tmp_path: Path) -> Path:
+    """A folder with figure 4 alone, to go on from."""
+    return stored.some_studies(whole, tmp_path / "out", stored.FIGURE_4_STUDIES.fullmatch, units=True)
+
+
+# --- the whole -------------------------------------------------------------------------------------------------------
+
+
+def test_the_whole_is_complete(whole: Path) -> None:
+    found = Evidence(whole)
+    assert found.parts == list(PARTS)
+    assert found.size == read_settings(whole) == SIZE
+    assert {p.name for p in whole.iterdir()} == {
+        *("reproduction.toml", "studies", "figures", "report.html", "claims.csv", "claims.md")
+    }
+    # readings: baselines and MP-LUCB, MP-NUCB, tuning; five more worlds of the map; figure 3; figure 4
+    assert len(list((whole / "studies").iterdir())) == 4 * 8 * 3 + 4 * 5 * 2 + 9 * 3 + 5
+
+
+def test_what_was_chosen_is_what_is_found_again(whole: Path, evidence: Evidence) -> None:
+    assert len(evidence.choices) == 4 * (8 + 5)
+    for (reading, preset), tuning in evidence.choices.items():
+        assert tuning.beta == stored.beta(whole, reading, preset)
+        assert stored.tuned_L(whole, reading, preset) == tuning.L
+
+
+def test_processor_time_is_that_of_the_studies(whole: Path, evidence: Evidence) -> None:
+    """Of every study, what its units took."""
+    assert evidence.parts
+    times = [line.split(",") for p in whole.glob("studies/*/times.csv") for line in p.read_text().splitlines()]
+    assert len(times) == len(units(whole))
+    rounded = 0.001 * len(evidence.used)
+    seconds = sum(manifest["seconds"] for manifest in evidence.manifests)
+    assert 0 < seconds == pytest.approx(sum(float(time) for _, time in times), abs=rounded)
+
+
+def test_static_and_contextual_regret_compare_alike(whole: Path) -> None:
+    """They differ by what is the same for all policies on a path, whether they sense or not."""
+
+    def gap(curve: Callable[..., np.ndarray], reading: str, name: str) -> np.ndarray:
+        static, contextual = (curve(whole, reading, "S2", name, f"regret_{kind}") for kind in ("static", "contextual"))
+        return static - contextual
+
+    expected = gap(stored.baseline, "slot-played", "mp-random")
+    for reading in ("slot-played", "rca-sensed", "printed-reward"):
+        np.testing.assert_allclose(gap(stored.proposed, reading, "MP-LUCB"), expected, rtol=0, atol=1e-9)
+    neural = gap(stored.proposed, "slot-played", "MP-NUCB")
+    np.testing.assert_allclose(neural, expected[: SIZE.neural], rtol=0, atol=1e-9)
+
+
+# --- the same numbers ------------------------------------------------------------------------------------------------
+
+
+def test_neither_threads_nor_company_matter(whole: Path, tmp_path: Path) -> None:
+    """One part alone on two threads; the whole ran on one."""
+    reproduce(tmp_path / "out", SIZE, ["figure4"], threads=2)
+    check_same(tmp_path / "out", whole)
+
+
+def test_running_again_simulates_nothing(figure4: Path) -> None:
+    before = units(figure4)
+    tables = {p: p.read_bytes() for p in figure4.glob("studies/*/*.parquet")}
+    prepared: list[str] = []
+    reproduce(figure4, SIZE, ["figure4"], preparing=prepared.append)
+    assert units(figure4) == before
+    assert prepared == []  # nothing was even compiled
+    assert {p: p.read_bytes() for p in figure4.glob("studies/*/*.parquet")} == tables
+
+
+def test_progress_adds_up(tmp_path: Path) -> None:
+    """What was found done counts as what was run does, and a network's slots for more than others'."""
+    size = Size(horizon=20, replications=2, fewer=2, neural=2, neural_fewer=2, tuning=1)
+    runs = tuning_units, linear_units, neural_units = 19 + 7, 9 * 2 * 4, 9 * 4
+    for _ in ("new", "there"):
+        total: list[float] = []
+        done: list[float] = []
+        reproduce(tmp_path / "out", size, ["figure3"], threads=1, started=total.append, progress=done.append)
+        assert total == [20 * (tuning_units + linear_units + 15 * neural_units)]
+        assert sum(done) == pytest.approx(total[0])
+    assert len(units(tmp_path / "out")) == sum(runs)
+
+
+def test_more_replications_extend_what_is_there_and_hide_nothing(whole: Path, tmp_path: Path) -> None:
+    """Figure 4 is extended; figure 3 is shown with what it has."""
+    wanted = re.compile(f"{stored.FIGURE_3_STUDIES.pattern}|{stored.FIGURE_4_STUDIES.pattern}")
+    folder = stored.some_studies(whole, tmp_path / "out", wanted.fullmatch, units=True)
+    before = units(folder)
+    reproduce(folder, replace(SIZE, replications=6), ["figure4"])
+    after = units(folder)
+    assert before.items() <= after.items()
+    new = [name.split("/")[1] for name in after.keys() - before.keys()]
+    assert new == ["S1-slot-played-beta"] * (6 + 1)
+    evidence = Evidence(folder)
+    assert evidence.size.replications == 6
+    assert evidence.parts == ["figure3", "figure4"]
+    assert [evidence.with_users(MAIN, "MP-LUCB", M).replications for M in (1, 9)] == [5, 5]
+    assert [result.replications for result in evidence.with_beta(MAIN)] == [6] * 6
+    assert [result.replications for result in evidence.with_beta(SENSED)] == [4] * 6
+
+
+def test_fewer_replications_take_the_first_of_what_is_there(figure4: Path, evidence: Evidence) -> None:
+    take_folder(figure4, replace(SIZE, replications=2))
+    found = Evidence(figure4)
+    assert found.parts == ["figure4"]
+    for result, more in zip(found.with_beta(MAIN), evidence.with_beta(MAIN), strict=True):
+        assert (result.replications, more.replications) == (2, 5)
+        assert np.array_equal(result.reward, more.reward[:2])
+
+
+def test_fewer_replications_of_tuning_choose_the_same_when_run_as_when_found(tmp_path: Path) -> None:
+    """A folder that holds more of them than are asked for."""
+    size = Size(horizon=50, replications=2, fewer=2, neural=2, neural_fewer=2, tuning=4)
+    folder = tmp_path / "out"
+    reproduce(folder, size, ["figure3"])
+    reproduce(folder, replace(size, tuning=1), ["figure3"])
+    assert Evidence(folder).parts == ["figure3"]
+
+
+# --- stopped ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.1, 0.6], ids=["while tuning", "later"])
+def test_stopped_and_resumed(whole: Path, tmp_path: Path, share: float) -> None:
+    total: list[float] = []
+    done: list[float] = []
+
+    def progress(work: float) -> None:
+        done.append(work)
+        if sum(done) > share * total[0]:
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(folder, SIZE, ["figure4"], threads=1, started=total.append, progress=progress)
+    kept = units(folder)
+    assert kept
+    assert len(list((folder / "studies").iterdir())) == (FIGURE_4 // 2 if share < 0.2 else FIGURE_4)
+    assert Evidence(folder).parts == []
+    with pytest.raises(InputError, match="S1-rca-sensed-beta: not finished; `idleband reproduce` goes on with it"):
+        Evidence(folder).with_beta(SENSED)
+    reproduce(folder, SIZE, ["figure4"])
+    assert kept.items() < units(folder).items()  # what was finished is not done again
+    check_same(folder, whole)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from idleband.paper.run import reproduce
+from tests.paper.stored import SIZE
+
+left = [int(sys.argv[2])]
+
+def progress(work):
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+reproduce(Path(sys.argv[1]), SIZE, ["figure4"], threads=2, progress=progress)
+"""
+
+
+def test_killed_and_resumed(whole: Path, tmp_path: Path) -> None:
+    """A process that ends at once, without a chance to tidy up."""
+    folder = tmp_path / "out"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED, folder, "100"], env=environment, capture_output=True, timeout=120
+    )
+    assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, b"")
+    kept = units(folder)
+    assert kept
+    assert Evidence(folder).parts == []
+    reproduce(folder, SIZE, ["figure4"])
+    assert kept.items() < units(folder).items()
+    check_same(folder, whole)
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------
+
+
+def copied_settings(whole: Path, place: Path) -> Path:
+    return stored.some_studies(whole, place, lambda name: False)
+
+
+@pytest.mark.parametrize(
+    ("size", "says"),
+    [
+        (replace(SIZE, horizon=300), r"holds another reproduction \(horizon 110, not 300\); choose another folder"),
+        (replace(SIZE, seed=1), r"holds another reproduction \(seed 0, not 1\); choose another folder"),
+    ],
+)
+def test_a_folder_of_another_reproduction_is_left_alone(whole: Path, tmp_path: Path, size: Size, says: str) -> None:
+    folder = copied_settings(whole, tmp_path / "out")
+    with pytest.raises(InputError, match=says):
+        reproduce(folder, size, ["figure4"])
+    assert [p.name for p in folder.iterdir()] == ["reproduction.toml"]
+    assert read_settings(folder) == SIZE
+
+
+def test_other_numbers_of_replications_are_taken(whole: Path, tmp_path: Path) -> None:
+    folder = copied_settings(whole, tmp_path / "out")
+    take_folder(folder, replace(SIZE, replications=9, neural=8))
+    assert read_settings(folder) == replace(SIZE, replications=9, neural=8)
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    for folder, says in ((tmp_path / "file", "file: is a file"), (tmp_path / "file/out", "file, which is a file")):
+        with pytest.raises(InputError, match=says):
+            reproduce(folder, SIZE, ["figure4"])
+    assert (tmp_path / "file").read_text() == "precious"
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/studies").write_text("precious")
+    with pytest.raises(InputError, match="out/studies: is a file"):
+        reproduce(tmp_path / "out", SIZE, ["figure4"])
+
+
+def test_another_experiment_in_the_place_of_a_study(tmp_path: Path) -> None:
+    ib.compare("S2", ["mp-random"], horizon=50, replications=1, out=tmp_path / "out/studies/S1-slot-played-tuning")
+    with pytest.raises(InputError, match="S1-slot-played-tuning: holds another experiment"):
+        reproduce(tmp_path / "out", SIZE, ["figure3"])
+
+
+def changed(**values: object) -> Callable[[str], str]:
+    import tomllib
+
+    return lambda text: tomli_w.dumps({**tomllib.loads(text), **values})
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda text: text[:-5], "reproduction.toml: not valid TOML|seed"),
+        (lambda text: "", "reproduction.toml: empty"),
+        (lambda text: text.replace("horizon", "horizont"), "'horizont': did you mean 'horizon'"),
+        (lambda text: text.replace("tuning = 1\n", ""), "reproduction.toml: tuning = None: must be a whole number"),
+        (lambda text: text.replace("schema = 1\n", ""), "reproduction.toml: schema = None"),
+        (changed(schema=2), "reproduction.toml: schema = 2"),
+        (changed(horizon="x"), "reproduction.toml: horizon = x"),
+        (changed(horizon=1), "reproduction.toml: horizon = 1: must be a whole number from 10 to"),
+        (changed(replications=1), "reproduction.toml: replications = 1: must be a whole number from 2 to"),
+        (changed(neural_fewer=1), "reproduction.toml: neural_fewer = 1: must be a whole number from 2 to"),
+        (changed(seed=-1), "reproduction.toml: seed = -1: must be a whole number from 0 to"),
+    ],
+)
+def test_damaged_settings_are_named(whole: Path, tmp_path: Path, damage: Callable[[str], str], says: str) -> None:
+    folder = copied_settings(whole, tmp_path / "out")
+    settings = folder / "reproduction.toml"
+    settings.write_text(damage(settings.read_text()))
+    before = settings.read_bytes()
+    for call in (write_report, lambda folder: reproduce(folder, SIZE, ["figure4"])):
+        with pytest.raises(InputError, match=says) as caught:
+            call(folder)
+        assert "\n" not in str(caught.value)
+    assert [p.name for p in folder.iterdir()] == ["reproduction.toml"]
+    assert settings.read_bytes() == before
+
+
+def test_a_report_of_nothing(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(InputError, match="holds no reproduction") as caught:
+            write_report(folder)
+        assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("results.parquet", "results.parquet: damaged"), ("manifest.json", "manifest.json: damaged")]
+)
+def test_a_damaged_study_is_named(whole: Path, tmp_path: Path, name: str, says: str) -> None:
+    folder = stored.some_studies(whole, tmp_path / "out", lambda name: name == "S1-slot-played-tuning")
+    file = folder / "studies/S1-slot-played-tuning" / name
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(InputError, match=f"S1-slot-played-tuning/{says}"):
+        write_report(folder)
+
+
+def test_sizes_are_checked() -> None:
+    """Intervals need two replications, and curves begin at slot 10."""
+    given = {"horizon": "110", "replications": "5", "fewer": 4, "neural": 3, "neural_fewer": 2, "tuning": 1, "seed": 0}
+    assert check_size(**given) == SIZE
+    least = {"horizon": 10, "replications": 2, "fewer": 2, "neural": 2, "neural_fewer": 2, "tuning": 1, "seed": 0}
+    assert check_size(**least) == Size(**least)
+    for key, value in [*((key, value - 1) for key, value in least.items()), ("seed", 2**63 - 1)]:
+        with pytest.raises(InputError, match=f"--{key} = {value}: must be a whole number from {least[key]} to "):
+            check_size(where="--", **{key: value})
+
+
+# --- parts of it -----------------------------------------------------------------------------------------------------
+
+WITHOUT = {
+    "S3-slot-played-neural": ["figure3", "figure4", "readings", "map"],
+    "S3-slot-played-tuning": ["figure3", "figure4"],
+    "S1-slot-played-tuning": [],
+    "S2-rca-sensed": ["figure3", "figure4", "readings", "map"],
+    "S1-slot-played-users-7-neural": ["figure1", "figure2", "figure4", "readings", "map"],
+    "S1-rca-sensed-users-1": ["figure1", "figure2", "figure4", "readings", "map"],
+    "S1-rca-sensed-tuning": ["readings", "map"],
+    "S1-printed-reward-beta": ["figure1", "figure2", "figure3", "readings", "map"],
+    "S4-cosine-neural": ["figure1", "figure2", "figure3", "figure4", "map"],
+    "S4-slot-played-0.97": ["figure1", "figure2", "figure3", "figure4", "readings"],
+}
+
+
+def test_only_complete_parts_count(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study that is not there, or not finished, takes away the parts that need it and no other."""
+    loaded = cache(run.load)  # ten folders share their studies
+    monkeypatch.setattr(run, "load", lambda place: loaded(place.resolve()))
+    for number, (missing, parts) in enumerate(WITHOUT.items()):
+        folder = stored.some_studies(whole, tmp_path / str(number), lambda name: False)
+        (folder / "studies").mkdir()
+        for place in (whole / "studies").iterdir():
+            if place.name != missing:
+                (folder / "studies" / place.name).symlink_to(place)
+        (folder / "studies" / missing).mkdir()  # begun, and no manifest yet
+        assert Evidence(folder).parts == parts, missing
+
+
+def test_a_case_that_was_not_run_does_not_count(whole: Path, tmp_path: Path) -> None:
+    folder = stored.some_studies(whole, tmp_path / "out", stored.FIGURE_4_STUDIES.fullmatch)
+    assert Evidence(folder).parts == ["figure4"]
+    stored.rewrite(folder, "S1-rca-sensed-beta", lambda rows: rows[rows.beta != 10])
+    assert Evidence(folder).parts == []
+
+
+def test_claims_are_those_of_complete_parts(whole: Path, tmp_path: Path) -> None:
+    kept = re.compile(f"{stored.FIGURE_3_STUDIES.pattern}|S1-rca-sensed-beta")
+    evidence = Evidence(stored.some_studies(whole, tmp_path / "out", kept.fullmatch))
+    assert evidence.parts == ["figure3"]
+    assert {one.claim for one in judge(evidence)} == {"C3", "C3b"}
+    assert [drawing.name for drawing in drawings(evidence)] == ["figure3"]

@@ -1,0 +1,131 @@
+"""The verdicts in tables and sentences, of judgements made up for the purpose."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from idleband.paper.claims import CLAIMS, Comparison, Judgement
+from idleband.paper.readings import MAIN, MAP, READINGS, SENSED, Reading
+from idleband.paper.summary import (
+    MARKS,
+    PER_READING,
+    Cell,
+    claims_csv,
+    in_short,
+    map_in_short,
+    summary,
+    summary_markdown,
+    summary_text,
+)
+from tests.paper.stored import SIZE
+
+DIFFERENCES = {"holds": [1.0, 1.1, 0.9], "fails": [-1.0, -1.1, -0.9], "undecided": [1.0, -1.0, 0.5]}
+REFERENCES = {
+    "C1": "static or contextual regret",
+    "C4": "static or contextual regret",
+    "C2": "static set",
+    "C5b": "cost of a pick",
+}
+
+
+def judged(
+    claim: str, reading: Reading, role: str, verdict: str, against: str = "tuned", reference: str = ""
+) -> Judgement:
+    comparison = Comparison("in S1", np.array(DIFFERENCES[verdict]))
+    one = Judgement(claim, reading, role, reference or REFERENCES[claim], against, (comparison,), "a slot")
+    assert one.verdict == verdict
+    return one
+
+
+def both(claim: str, reading: Reading, role: str, tuned: str, textbook: str = "") -> list[Judgement]:
+    """Against tuned baselines and those of the textbook; and by another reference, which is not to be shown."""
+    shown = [judged(claim, reading, role, tuned), judged(claim, reading, role, textbook or tuned, "textbook")]
+    other = "holds" if tuned == "fails" else "fails"
+    return [*(judged(claim, reading, role, other, a, "another") for a in ("tuned", "textbook")), *shown]
+
+
+def test_every_claim_but_the_worked_example_stands_under_each_reading() -> None:
+    assert PER_READING == ("C1", "C2", "C3", "C3b", "C4", "C5b")
+    assert set(PER_READING) | {"C5"} == set(CLAIMS)
+    assert set(MARKS) == set(DIFFERENCES)
+    assert len(set(MARKS.values())) == 3
+
+
+def test_the_papers_own_reference_against_tuned_baselines_is_shown() -> None:
+    claims = [*both("C1", SENSED, "MP-NUCB", "holds", "undecided"), *both("C5b", SENSED, "MP-LUCB", "fails")]
+    ((reading, row),) = summary(claims)
+    assert reading is SENSED
+    assert row == {
+        "C1": [Cell("MP-NUCB", "holds", "undecided")],
+        "C2": [],
+        "C3": [],
+        "C3b": [],
+        "C4": [],
+        "C5b": [Cell("MP-LUCB", "fails")],
+    }
+    assert [str(cell) for cell in (*row["C1"], *row["C5b"])] == ["holds*", "fails"]
+
+
+def test_the_summary_asks_for_every_number_of_users() -> None:
+    """C3 and C3b: a regret that rises up to M = 5 and falls then does not rise with M."""
+    shown = {("static regret", "M = 1 to 9", "C3"): "fails", ("static regret", "M = 1 to 9", "C3b"): "undecided"}
+    claims = [
+        judged(claim, MAIN, role, shown.get((reference, against, claim), "holds"), against, reference)
+        for role, against, reference, claim in product(
+            ("MP-LUCB", "MP-NUCB"), ("M = 1 to 5", "M = 1 to 9"), ("static regret", "table regret"), ("C3", "C3b")
+        )
+    ]
+    ((_, row),) = summary(claims)
+    assert row["C3"] == [Cell("MP-LUCB", "fails"), Cell("MP-NUCB", "fails")]
+    assert row["C3b"] == [Cell("MP-LUCB", "undecided"), Cell("MP-NUCB", "undecided")]
+
+
+def test_readings_stand_in_their_order() -> None:
+    claims = [judged("C4", reading, "MP-LUCB", "holds", "") for reading in READINGS[::-1]]
+    assert [reading for reading, _ in summary(claims)] == list(READINGS)
+
+
+def test_in_short() -> None:
+    claims = [
+        *(one for reading in READINGS[:3] for one in both("C1", reading, "MP-LUCB", "holds", "fails")),
+        *both("C1", READINGS[3], "MP-LUCB", "fails"),
+        *both("C1", MAIN, "MP-NUCB", "undecided"),
+        judged("C4", MAIN, "MP-LUCB", "undecided", ""),
+        *both("C1", MAP[0], "MP-LUCB", "undecided"),  # a world of the map is not a reading
+    ]
+    short = in_short(claims)
+    assert set(short) == set(CLAIMS)
+    assert short["C1"] == "MP-LUCB: holds in 3, fails in 1 of 4 readings; MP-NUCB: undecided in 1 of 1 reading."
+    assert short["C4"] == "MP-LUCB: undecided in 1 of 1 reading."
+    assert short["C2"] == short["C3"] == short["C3b"] == short["C5b"] == ""
+    assert short["C5"].startswith("Holds: with 5 and 5 sub-optimal picks the two policies lose 0.324 and 0.295;")
+    assert in_short([]) == {**dict.fromkeys(PER_READING, ""), "C5": short["C5"]}
+
+
+def test_the_map_in_short() -> None:
+    words = ("holds", "holds", "undecided", "fails", "fails", "fails")
+    claims = [one for reading, word in zip(MAP, words, strict=True) for one in both("C1", reading, "MP-LUCB", word)]
+    claims += [*both("C1", MAIN, "MP-NUCB", "holds"), *both("C1", SENSED, "MP-LUCB", "holds")]
+    assert map_in_short(claims) == (
+        "C1 for MP-LUCB, ranked every slot, played states, from P(n<1) = 0.5 holds, 0.6 holds, 0.7 undecided,"
+        " 0.8 fails, 0.9 fails, 0.97 fails."
+    )
+    starred = [*both("C1", MAP[5], "MP-LUCB", "fails", "holds"), *(one for one in claims if one.reading is not MAP[5])]
+    assert map_in_short(starred).endswith(" 0.9 fails, 0.97 fails*.")
+
+
+@pytest.mark.parametrize("missing", [0, 2, 5])
+def test_no_map_in_short_where_a_world_is_missing(missing: int) -> None:
+    claims = [one for i, r in enumerate(MAP) if i != missing for one in both("C1", r, "MP-LUCB", "holds")]
+    assert map_in_short(claims) == ""
+    assert "\n\n\n" not in summary_markdown(claims, SIZE)
+
+
+def test_of_nothing() -> None:
+    assert summary([]) == []
+    assert map_in_short([]) == ""
+    _, worked = claims_csv([]).splitlines()
+    assert worked.startswith("C5,,,,worked example,,holds,,,with 5 and 5 ")
+    assert "| C5b |" in summary_markdown([], SIZE)
+    assert "C5: Holds: with 5 and 5" in summary_text([])
