@@ -79,6 +79,18 @@ def test_worked_example_with_exact_means() -> None:
     assert round(ib.scenario("S4").cost([6, 7, 8, 9, 10]), 4) == 0.1696
 
 
+def test_two_policies_of_the_worked_example() -> None:
+    """Both pick five sub-optimal channels in two slots, and yet the first loses more: 0.324 against 0.295."""
+    world = ib.scenario("S4")
+    best = {k + 1 for k in world.best(world.table_means)}
+    first, second = WORKED_EXAMPLE[:2], WORKED_EXAMPLE[2:]
+    for slots in (first, second):
+        assert sum(len(set(channels) - best) for channels, _ in slots) == 5
+    lost = [sum(world.cost(channels) for channels, _ in slots) for slots in (first, second)]
+    assert lost == pytest.approx([0.324, 0.295], abs=0.002)  # each of two slots to 0.001
+    assert lost[0] > lost[1]
+
+
 @pytest.mark.parametrize(("channels", "printed"), WORKED_EXAMPLE)
 def test_worked_example_on_the_command_line(
     channels: tuple[int, ...], printed: float, idleband: Callable[..., subprocess.CompletedProcess[str]]
@@ -97,7 +109,7 @@ def test_cost_for_programs(idleband: Callable[..., subprocess.CompletedProcess[s
 
 THETA = [0.117, 0.279, 0.112, 0.443, 0.308, 0.152, 0.182, 0.197]
 
-# Mean reward per slot of an independent prototype, to 0.01 (model.md, section 4).
+# Mean reward per slot of an independent prototype, to 0.01.
 PROTOTYPE = {
     "S1": {"rca-m": 2.56, "mp-lucb": 2.65, "mp-lucb-rca": 2.45, "mp-lucb-rca, all sensed": 3.11, "genie": 3.11},
     "S2": {"rca-m": 2.67, "mp-lucb": 2.83, "mp-lucb-rca": 2.66, "mp-lucb-rca, all sensed": 3.31, "genie": 3.32},

@@ -78,6 +78,65 @@ def test_contexts_are_learned_only_from_played_channels() -> None:
     assert station.state.theta.tolist() == [[0.25, 0.0], [0.0, 0.0]]
 
 
+def test_without_perturbation_the_frame_of_rca_plays_as_rca_m() -> None:
+    """With nothing to learn, no width of its own and no replacement, only RCA's blocks and index are left."""
+    scenario = ib.scenario("S1", perturbation="none")
+    size: dict[str, Any] = {"horizon": 3000, "replications": 2}
+    plain = ib.simulate(scenario, "rca-m", **size)
+    framed = ib.simulate(scenario, "mp-lucb-rca", beta=0.0, replace="off", **size)
+    assert np.array_equal(framed.plays, plain.plays)
+    assert np.array_equal(framed.reward, plain.reward)
+
+
+# --- Algorithm 1 --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["prediction", "perturbation"])
+def test_algorithm_1_line_by_line(target: str) -> None:
+    """In plain NumPy, with every state sensed. `prediction` is to the letter; with `perturbation` it can learn, so that
+    lines 7, 8 and 13 have something to say. Bad states pay 0, or no candidate would be replaced to the letter."""
+    d, K, M, beta = 2, 5, 2, 0.7  # 1
+    world = {"rewards": [0.0, 1.0], "sensing": "all", "context": {"dimension": d}}
+    station = Station("mp-lucb-printed", K=K, M=M, world=world, beta=beta, target=target)
+    A, b = [np.eye(d) for _ in range(K)], [np.zeros(d) for _ in range(K)]  # 2
+    rng, replacements = np.random.default_rng(7), 0
+    for _ in range(60):  # 3
+        x = rng.uniform(0, 1, (K, d))  # 4
+        n = x @ [0.9, 0.8]
+        theta, u = np.zeros((K, d)), np.zeros(K)
+        s = rng.integers(0, 2, K)  # 6
+        for k in range(K):  # 5
+            theta[k] = np.linalg.inv(A[k]) @ b[k]  # 7
+            u[k] = theta[k] @ x[k] + beta * math.sqrt(x[k] @ np.linalg.inv(A[k]) @ x[k])  # 8
+        order = np.argsort(-u, kind="stable")  # 10
+        candidates, complement = sorted(order[:M].tolist()), set(order[M:].tolist())  # 11
+        r = np.array([0.0, 1.0])[s] - (theta * x).sum(axis=1)  # 13
+        for j in range(K):  # 12
+            for i, m in enumerate(candidates):  # 14
+                if r[m] <= 0 and j in complement and r[j] >= 0 and r[m] < r[j]:  # 15; the last is ours
+                    candidates[i] = j  # 16
+                    replacements += 1
+                    break  # j is no longer outside
+        assert station.choose(x=x, sensed=s) == candidates
+        np.testing.assert_allclose(station.slot.indices, u, rtol=0, atol=1e-9)
+        for m in candidates:  # 20
+            station.learn(m, int(s[m]), n[m])
+            A[m] += np.outer(x[m], x[m])  # 21
+            b[m] += (theta[m] @ x[m] if target == "prediction" else n[m]) * x[m]  # 22
+        np.testing.assert_allclose(station.state.A_inv, np.linalg.inv(A), rtol=0, atol=1e-9)
+    assert replacements > 10
+
+
+def test_a_model_told_its_own_prediction_never_changes() -> None:
+    """Line 22 to the letter, whatever theta is: (A + x x')^-1 (b + x x' theta) = theta. A adds up all the same."""
+    station = Station("mp-lucb-printed", K=2, M=2)
+    station.state.theta[:] = [[0.3, -0.2], [0.1, 0.9]]
+    for x in ([[0.9, 0.1], [0.4, 0.7]], [[0.2, 0.8], [0.6, 0.6]]):
+        station.play([1, 0], x=x, n=[0.5, 1.1])
+    assert station.state.theta.tolist() == [[0.3, -0.2], [0.1, 0.9]]
+    assert (station.state.A_inv[:, [0, 1], [0, 1]] < 1).all()
+
+
 # --- what is regressed --------------------------------------------------------------------------------------------
 
 
@@ -164,7 +223,9 @@ def test_replacement_by_hand() -> None:
     assert replaced([-0.5, 0.2, 0.3], [0]) == [1]  # the first outsider with margin >= 0, not the best
     assert replaced([-0.5, -0.4, 0.3, 0.2], [0, 1]) == [2, 3]  # outsiders in channel order, first candidate first
     assert replaced([0.1, 0.2, 0.3], [0]) == [0]  # a candidate with a positive margin stays
+    assert replaced([0.1, -0.5, 0.2], [0, 1]) == [0, 2]  # also beside one that goes
     assert replaced([-0.5, -0.1, -0.2], [0]) == [0]  # no outsider has a margin >= 0
+    assert replaced([0.0, 0.0], [0]) == [0]
     assert replaced([0.0, 0.0, 0.3], [0]) == [2]  # margin 0 may be replaced, but not by one that is not larger
     assert replaced([-0.5, 0.0, -0.3], [0]) == [1]  # margin 0 may replace
     assert replaced([-0.5, 0.0, 0.3], [0]) == [2]  # and may then be replaced itself by a larger one
@@ -180,10 +241,11 @@ def test_replacement_counts_unavailable_channels_out() -> None:
 
 def test_margins_use_sensed_states() -> None:
     """Sensed bad: the indicator's margin is -n_hat, the reward's h(0) - n_hat; not sensed: the mean h over plays."""
-    for replace, picks in (("indicator", [1]), ("reward", [0])):
+    for replace, bad, picks in (("indicator", 0.0, [1]), ("reward", 0.1, [0])):
         station = Station("mp-lucb", K=2, M=1, beta=0.0, replace=replace)
         station.state.theta[:, 0] = [0.05, 0.05]
         assert station.choose(x=[[1.0, 0.0]] * 2, sensed=[0, 1]) == picks
+        np.testing.assert_allclose(station.state.estimates.margin, [bad - 0.05, 1 - 0.05])
         assert station.choose(x=[[1.0, 0.0]] * 2, sensed=[1, 1]) == [0]
     station = Station("mp-lucb", K=2, M=1, beta=0.0)
     station.play([0, 0])  # channel 0 seen bad: mean h 0.1
