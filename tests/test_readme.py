@@ -39,7 +39,13 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_two_commands_stand_first() -> None:
     first = blocks(PAGES[0], "sh")[0]
-    assert [line.split("#")[0].strip() for line in first.splitlines()] == ["make demo", "make test"]
+    assert [line.split("#")[0].strip() for line in first.splitlines()] == ["make reproduce", "make test"]
+
+
+def test_make_reproduce_is_the_command_of_the_docs() -> None:
+    """What `make reproduce` runs after its set-up; tests/paper runs it at a smaller size."""
+    plan = subprocess.run(["make", "-n", "reproduce"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert ".venv/bin/idleband reproduce --out results/paper" in plan.splitlines()
 
 
 def test_make_demo_runs_all_policies_at_the_papers_size_and_says_where_the_figure_is(tmp_path: Path) -> None:
