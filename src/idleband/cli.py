@@ -265,12 +265,19 @@ def _report(options: argparse.Namespace) -> None:
 
 def _print_page(options: argparse.Namespace, page: Page, took: str = "") -> None:
     if options.json:
-        answer = {"report": str(page.report), "missing": page.missing, "seconds": page.seconds}
+        answer = {
+            "report": str(page.report),
+            "size": asdict(page.size),
+            "missing": page.missing,
+            "seconds": page.seconds,
+        }
         print(json.dumps(answer | {"claims": claim_rows(page.claims)}, indent=1, allow_nan=False))
         return
     print(summary_text(page.claims))
     if page.missing:
         print(f"\nnot run: {', '.join(page.missing)}; `{page.command}` goes on")
+    if page.size.horizon < Size().horizon:
+        print(f"\na first look ({page.size.horizon:,} slots): verdicts at this size say little")
     print(f"\n{took}{page.seconds / 60:.1f} minutes of processor time in the results")
     print(f"report:  {page.report}\nclaims:  {page.report.with_name('claims.csv')}")
 

@@ -346,7 +346,7 @@ def test_what_was_run(page: Element, whole: Path) -> None:
     runs = sum(stored.study(whole, place.name).groupby(["label", "replication"]).ngroups for place in places)
     manifests = [json.loads((place / "manifest.json").read_text()) for place in places]
     minutes = sum(manifest["seconds"] for manifest in manifests) / 60
-    assert f"{len(places):,} studies, {runs:,} runs, {runs * SIZE.horizon / 1e9:.2f} billion slots in" in text
+    assert f"{len(places):,} studies, {runs:,} runs, {runs * SIZE.horizon / 1e6:,.0f} million slots in" in text
     assert f"in {minutes:.1f} minutes of processor time" in text
     machine = manifests[0]["machine"]
     assert f"({machine['processor']}, {machine['cores']} cores)" in text

@@ -177,7 +177,8 @@ def against_baselines(
             comparisons.append(Comparison(f"in {preset} against {name}", difference))
     note = ""
     if claim == "C1" and reading.world.sensing == "all":
-        note = f"it earns {min(reached):.1%} to {max(reached):.1%} of what the genie does"
+        ends = dict.fromkeys(f"{share:.1%}" for share in (min(reached), max(reached)))  # one, if they read alike
+        note = f"it earns {' to '.join(ends)} of what the genie does"
     against = TUNED if tuned else TEXTBOOK
     return Judgement(claim, reading, role, reference, against, tuple(comparisons), unit, note)
 

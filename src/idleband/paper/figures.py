@@ -124,8 +124,9 @@ def figure1(evidence: Evidence) -> Drawing:
         " from -10 to 10 and logarithmic beyond. Below zero a policy earns more than the best fixed channels. Above,"
         " the two policies see only what they play; below, they see every channel before they choose, and"
         " then they come close to the genie, the most that anybody could earn. The baselines are the same above"
-        " and below: they never see more than they play. A line over fewer replications is moved by what its sample"
-        " paths do to MP-LUCB.",
+        " and below: they never see more than they play. MP-NUCB has fewer replications: to stand on the same"
+        " paths as the others its line is moved by MP-LUCB's mean over all of them less its mean over those; verdicts"
+        " use the paired differences as they are.",
         f"Eight panels, two readings by four scenarios. Final values at slot {T:,}. {ends}.",
         table,
         draw_curves,
@@ -291,8 +292,8 @@ def the_map(evidence: Evidence) -> Drawing:
         "The map. Where does context pay?",
         "The reward a slot of MP-LUCB (ranked every slot, played states) over that of the best baseline, against"
         " P(n<1), the chance that a perturbation does no harm; paired 95% intervals, hollow marks where they hold zero;"
-        " the best baseline is the best of these runs. To the left perturbations are common and knowing them pays. To"
-        " the right there is little to know. In S1 and S4, where channels have a memory, most of what MP-LUCB lacks"
+        " the best baseline is the best of these runs. To the left perturbations are common and knowing them pays; to"
+        " the right they are rare, and MP-LUCB loses. In S1 and S4, where channels have a memory, most of what it lacks"
         " there it lacks without any perturbation, too (the last reading): a wide MP-UCB earns more than the best fixed"
         " channels, and MP-LUCB, which ranks by long-run means, does not.",
         f"Four panels. Margin over the best tuned baseline, for each P(n<1). {ends}.",

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 class Page(NamedTuple):
     report: Path
     claims: list[Judgement]
+    size: Size
     missing: list[str]  # parts that have not been run
     command: str  # what runs them
     seconds: float  # processor time of the runs
@@ -72,7 +73,7 @@ def write_report(folder: Path) -> Page:
     missing = [part for part in PARTS if part not in parts]
     write_durably(folder / "report.html", _html(evidence, claims, drawn, missing).encode())
     command = f"{_command(evidence.size)} --out {folder}"
-    return Page(folder / "report.html", claims, missing, command, _seconds(evidence))
+    return Page(folder / "report.html", claims, evidence.size, missing, command, _seconds(evidence))
 
 
 MAKERS: dict[str, Callable[[Evidence], Drawing]] = {
