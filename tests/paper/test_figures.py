@@ -380,3 +380,14 @@ def test_words_of_the_other_figures_are_their_numbers(drawn: dict[str, Drawing],
 def test_a_caption_has_the_horizon(drawn: dict[str, Drawing]) -> None:
     for name in ("figure1", "figure2", "figure3", "figure4"):
         assert SIZE.horizon in numbers(drawn[name].caption + drawn[name].alternative)
+
+
+def test_a_caption_names_who_ends_lowest(drawn: dict[str, Drawing]) -> None:
+    for name, drawing in drawn.items():
+        if name.startswith("reading-"):
+            named = re.findall(r"([\w-]+) in (S\d)", drawing.caption.partition("Lowest at the end:")[2])
+            assert [preset for _, preset in named] == ["S1", "S2", "S3", "S4"]
+            for policy, preset in named:
+                part = drawing.table[(drawing.table.scenario == preset) & (drawing.table.t == SIZE.horizon)]
+                ends = dict(zip(part.policy, part.regret, strict=True))
+                assert ends[policy] == min(ends.values())

@@ -135,10 +135,14 @@ def figure1(evidence: Evidence) -> Drawing:
 
 def smaller(evidence: Evidence, reading: Reading) -> Drawing:
     table = curves(evidence, [reading])
+    end = _at_end(table)
+    lowest = ", ".join(
+        f"{row.policy} in {row.scenario}" for row in end.loc[end.groupby("scenario").regret.idxmin()].itertuples()
+    )
     return Drawing(
         f"reading-{reading.key}",
         f"Reading: {reading.title}",
-        f"MP-LUCB and MP-NUCB {reading.knows}.",
+        f"MP-LUCB and MP-NUCB {reading.knows}. Lowest at the end: {lowest}.",
         f"Four panels like figure 1. Final values: {_in_words(table, reading)}.",
         table,
         draw_curves,
