@@ -6,6 +6,8 @@ import idleband as ib
 from idleband.policies.registry import POLICIES, Case, policy
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "mp-swucb": [{"window": 1}, {"window": 7}, {"window": 50, "L": 0.0}],
+    "mp-ducb": [{"discount": 0.0}, {"discount": 0.6}, {"discount": 1.0, "L": 0.1}],
     "rca-m": [{"synchronous": True}],
     "mp-lucb": [
         {"shared": True},

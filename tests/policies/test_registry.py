@@ -14,7 +14,7 @@ from idleband.simulation.simulate import COLUMNS
 from tests.conftest import ROOT
 
 NAMES = [
-    *("mp-random", "mp-ucb", "mp-klucb", "mp-ts", "rca-m"),
+    *("mp-random", "mp-ucb", "mp-klucb", "mp-ts", "mp-swucb", "mp-ducb", "rca-m"),
     *("mp-lucb", "mp-lucb-rca", "mp-lucb-printed", "mp-nucb", "mp-nucb-rca", "mp-nucb-printed"),
 ]
 

@@ -32,7 +32,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-__all__ = ["AtLeast", "Flags", "Floats", "Ints", "Known", "OneOf", "Policy", "Rng", "Slot", "to_unit"]
+MOST_BYTES = 8 * 2**30  # that a policy's memory may take in one replication
+
+__all__ = ["MOST_BYTES", "AtLeast", "Flags", "Floats", "Ints", "Known", "OneOf", "Policy", "Rng", "Slot", "to_unit"]
 
 
 class Known(NamedTuple):

@@ -34,9 +34,7 @@ from idleband.kernels.covariance import (
 )
 from idleband.kernels.rng import uniform
 from idleband.policies import perturbation_aware as aware
-from idleband.policies.base import AtLeast, Flags, Floats, Ints, Known, OneOf, Rng, Slot
-
-MOST_BYTES = 8 * 2**30  # that the matrices may take in one replication
+from idleband.policies.base import MOST_BYTES, AtLeast, Flags, Floats, Ints, Known, OneOf, Rng, Slot
 
 
 class Params(NamedTuple):

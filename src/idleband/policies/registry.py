@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from idleband import own
 from idleband.errors import InputError, check_name, unknown
-from idleband.policies import klucb, lucb, nucb, random, regenerative, thompson, ucb
+from idleband.policies import discounted, klucb, lucb, nucb, random, regenerative, sliding_window, thompson, ucb
 from idleband.policies.base import Policy
 
 C = TypeVar("C")
@@ -27,6 +27,8 @@ POLICIES: dict[str, Policy] = {
         _built_in("mp-ucb", ucb, "mean reward + sqrt(L ln t / T_k)", "Chen, Wang and Yuan, ICML 2013"),
         _built_in("mp-klucb", klucb, "Kullback-Leibler upper confidence bound", "Garivier and Cappe, COLT 2011"),
         _built_in("mp-ts", thompson, "Thompson sampling, Beta(1,1) prior", "Komiyama, Honda, Nakagawa, ICML 2015"),
+        _built_in("mp-swucb", sliding_window, "mp-ucb over the last slots only", "Garivier and Moulines, ALT 2011"),
+        _built_in("mp-ducb", discounted, "mp-ucb with older slots counting less", "Garivier and Moulines, ALT 2011"),
         _built_in("rca-m", regenerative, "regenerative cycles, M blocks side by side", "Tekin and Liu, IEEE-IT 2012"),
         _built_in("mp-lucb", lucb, "linear model of the perturbation, ranked every slot", _LI),
         _built_in(

@@ -1,0 +1,66 @@
+"""MP-DUCB: MP-UCB on sums in which every slot that has passed counts less; the M largest, unplayed channels first.
+
+Garivier and Moulines, "On upper-confidence bound policies for switching bandit problems", ALT 2011. A play in slot s
+counts discount^(t - 1 - s) when slot t is ranked, and n is the sum of plays_k over all channels:
+
+    index = total_k / plays_k + 2 span sqrt(L ln n / plays_k)
+
+L is their xi: their theorem asks for more than 1/2, their simulations have 0.6.
+"""
+
+import math
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from idleband.kernels.compile import jit
+from idleband.kernels.selection import top_m
+from idleband.policies.base import AtLeast, Floats, Ints, Known, Rng, Slot
+
+# Plays that have faded below this count as none: not far below, numbers lose their digits and are slow to compute with.
+FORGOTTEN = 1e-290
+
+
+class Params(NamedTuple):
+    discount: Annotated[float, AtLeast(0.0, 1.0), "what a slot counts beside the one after it"] = 0.999
+    L: Annotated[float, AtLeast(0.0), "width of the confidence interval, 2 sqrt(L ln n / plays_k)"] = 0.6
+
+
+class State(NamedTuple):
+    total: Floats  # (K,) rewards earned, discounted
+    plays: Floats  # (K,) the same of plays
+    now: Ints  # (1,) the slot to which they are discounted
+
+
+def init(params: Params, known: Known) -> State:
+    return State(np.zeros(known.K), np.zeros(known.K), np.zeros(1, np.int64))
+
+
+@jit
+def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+    n = 0.0
+    for k in range(known.K):
+        n += state.plays[k]
+    log_n = params.L * math.log(max(n, 1.0))  # after slots without picks n may be below 1: no width, not a root of < 0
+    for k in range(known.K):
+        plays = state.plays[k]
+        if plays > FORGOTTEN:
+            slot.indices[k] = state.total[k] / plays + 2.0 * known.span * math.sqrt(log_n / plays)
+            state.total[k] *= params.discount  # for the next slot: the newest play counts 1 when it is ranked
+            state.plays[k] = plays * params.discount
+        else:
+            slot.indices[k] = np.inf
+            state.total[k] = 0.0
+            state.plays[k] = 0.0
+    state.now[0] = slot.t
+    return top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+
+
+@jit
+def update(
+    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
+) -> None:
+    late = state.now[0] - slot.t
+    weight = 1.0 if late <= 0 else params.discount**late
+    state.total[k] += weight * r
+    state.plays[k] += weight

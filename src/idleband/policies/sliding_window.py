@@ -1,0 +1,113 @@
+"""MP-SWUCB: MP-UCB over the last slots only; the M largest, channels not played in the window first.
+
+Garivier and Moulines, "On upper-confidence bound policies for switching bandit problems", ALT 2011, with tau the window
+and sums over the slots t - tau to t - 1:
+
+    index = total_k / plays_k + span sqrt(L ln min(t, tau) / plays_k)
+
+Their theorem asks for L > 1/2 (their xi) and their simulations have 0.6. What a slot brought stands in a row of its own
+until it leaves the window: a slot without picks has an empty row, and feedback that comes late still finds its slot's
+row or, if that has left the window, is not taken in.
+"""
+
+import math
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from idleband.errors import InputError
+from idleband.kernels.compile import jit
+from idleband.kernels.selection import top_m
+from idleband.policies.base import MOST_BYTES, AtLeast, Floats, Ints, Known, Rng, Slot
+
+
+class Params(NamedTuple):
+    window: Annotated[int, AtLeast(1, 10**6), "slots that count; well above K / M, or no channel stays known"] = 1000
+    L: Annotated[float, AtLeast(0.0), "width of the confidence interval, sqrt(L ln min(t, window) / plays_k)"] = 0.6
+
+
+class State(NamedTuple):
+    channels: Ints  # (window, M) channels played in the slot of a row
+    rewards: Floats  # (window, M) what they returned
+    filled: Ints  # (window,) how many of them have reported
+    slot_of: Ints  # (window,) the slot of a row: slot t is in row t % window
+    now: Ints  # (1,) the newest slot that has a row
+    total: Floats  # (K,) rewards in all rows
+    plays: Floats  # (K,)
+
+
+def check(params: Params, known: Known) -> None:
+    """Refuse a window that no machine has the memory for."""
+    size = 16 * params.window * known.M
+    if size > MOST_BYTES:
+        raise InputError(
+            f"window = {params.window} would take {size / 2**30:,.0f} GiB with {known.M} users; must be at most"
+            f" {MOST_BYTES // 2**30} GiB: choose a smaller one"
+        )
+
+
+def init(params: Params, known: Known) -> State:
+    check(params, known)
+    return State(
+        channels=np.zeros((params.window, known.M), np.int64),
+        rewards=np.zeros((params.window, known.M)),
+        filled=np.zeros(params.window, np.int64),
+        slot_of=np.zeros(params.window, np.int64),
+        now=np.zeros(1, np.int64),
+        total=np.zeros(known.K),
+        plays=np.zeros(known.K),
+    )
+
+
+@jit
+def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+    for t in range(max(state.now[0] + 1, slot.t - params.window), slot.t):  # slots in which nobody asked: none, usually
+        start_row(state, t)
+    log_t = params.L * math.log(min(slot.t, params.window))
+    for k in range(known.K):
+        plays = max(state.plays[k], 1.0)
+        bound = state.total[k] / plays + known.span * math.sqrt(log_t / plays)
+        slot.indices[k] = bound if state.plays[k] > 0.0 else np.inf
+    start_row(state, slot.t)  # after ranking: slot t - window counts for the last time
+    return top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+
+
+@jit
+def start_row(state: State, t: int) -> None:
+    """Give slot t the row of the slot that leaves the window."""
+    row = t % state.filled.size
+    for i in range(state.filled[row]):
+        k = state.channels[row, i]
+        state.plays[k] -= 1.0
+        state.total[k] -= state.rewards[row, i]
+    state.filled[row] = 0
+    state.slot_of[row] = t
+    state.now[0] = t
+    if row == 0:  # once a window, at the price of M additions a slot: what rounding left behind goes
+        sum_anew(state)
+
+
+@jit
+def sum_anew(state: State) -> None:
+    """The totals from the rows, oldest first if the newest slot is in row 0. Adding and subtracting without end would
+    drift; this way no total carries the rounding of more than two windows."""
+    for k in range(state.total.size):
+        state.total[k] = 0.0
+    for row in range(state.filled.size):
+        for i in range(state.filled[row]):
+            state.total[state.channels[row, i]] += state.rewards[row, i]
+
+
+@jit
+def update(
+    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
+) -> None:
+    row = slot.t % params.window
+    place = state.filled[row]
+    if state.slot_of[row] != slot.t or place == known.M:  # too late, or more than a slot can have
+        return
+    state.channels[row, place] = k
+    state.rewards[row, place] = r
+    state.filled[row] = place + 1
+    state.total[k] += r
+    state.plays[k] += 1.0

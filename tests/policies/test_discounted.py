@@ -1,0 +1,136 @@
+"""MP-DUCB: against sums made anew in every slot, at both ends of its discount, and with late feedback."""
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idleband as ib
+from tests.policies.station import Station
+
+ADDITIVE = {"reward": "additive", "perturbation": {"theta": [0.6, 0.9]}}  # rewards in [0.1 - 1.5, 1]: no two means tie
+
+
+class Plain:
+    """The definition again: all that was ever seen, and discounted sums made anew in every slot."""
+
+    def __init__(self, station: Station) -> None:
+        self.station = station
+        self.discount, self.L = (station.case.values[name] for name in ("discount", "L"))
+        self.seen: list[tuple[int, int, float]] = []  # slot, channel, reward
+
+    def indices(self) -> np.ndarray:
+        """Of the slot that the station has just picked for."""
+        plays, total = np.zeros((2, self.station.known.K))
+        for s, k, r in self.seen:
+            weight = self.discount ** (self.station.t - 1 - s)
+            plays[k] += weight
+            total[k] += weight * r
+        known = plays > 1e-290
+        n, some = max(plays.sum(), 1.0), np.where(known, plays, 1.0)
+        width = 2 * self.station.known.span * np.sqrt(self.L * math.log(n) / some)
+        return np.where(known, total / some + width, math.inf)
+
+    def learn(self, k: int, s: int, n: float) -> None:
+        self.station.learn(k, s, n)
+        self.seen.append((self.station.slot.t, k, float(self.station.known.h[k, s]) - n))
+
+
+def best(indices: np.ndarray, available: np.ndarray, M: int) -> list[int]:
+    order = [k for k in np.argsort(-indices, kind="stable").tolist() if available[k]]
+    return sorted(order[:M])
+
+
+@pytest.mark.parametrize("L", [0.0, 0.6])
+@pytest.mark.parametrize("discount", [0.0, 0.3, 0.9, 0.999, 1.0])
+def test_against_sums_made_anew(discount: float, L: float) -> None:
+    """Also where fewer channels are available than picks, or none at all for so long that n falls below 1."""
+    station = Station("mp-ducb", K=5, M=2, world=ADDITIVE, discount=discount, L=L)
+    plain, rng = Plain(station), np.random.default_rng(3)
+    for t in range(1, 251):
+        available = rng.uniform(size=5) < (0.0 if 100 < t <= 140 else 0.4 if t % 3 else 1.0)
+        picks = station.choose(available=available)
+        expected = plain.indices()
+        np.testing.assert_allclose(station.slot.indices, expected, rtol=1e-10)
+        assert picks == best(expected, available, 2)
+        for k in picks:
+            plain.learn(k, int(rng.integers(0, 2)), rng.uniform(0, 1.4))
+
+
+def test_by_hand() -> None:
+    """discount 1/2: one play of each channel, and what it counts two slots later."""
+    station = Station("mp-ducb", K=2, M=1, discount=0.5, L=0.6)
+    assert station.play([1, 0]) == [0]
+    assert station.play([1, 0]) == [1]
+    station.choose()
+    widths = [2 * math.sqrt(0.6 * math.log(1.5) / 0.5), 2 * math.sqrt(0.6 * math.log(1.5))]
+    np.testing.assert_allclose(station.slot.indices, [1 + widths[0], 0.1 + widths[1]])
+    station.choose()  # nothing came back: n is 0.75 now, and there is no width
+    np.testing.assert_allclose(station.slot.indices, [1, 0.1])
+
+
+@pytest.mark.parametrize("world", ["S1", "S3"])
+def test_discount_zero_knows_the_last_slot_only(world: str) -> None:
+    """As a window of one slot does: the widths of all that were played in it are the same."""
+    size: dict[str, Any] = {"horizon": 500, "replications": 2}
+    faded = ib.simulate(world, "mp-ducb", discount=0.0, **size)
+    windowed = ib.simulate(world, "mp-swucb", window=1, **size)
+    assert np.array_equal(faded.plays, windowed.plays)
+    assert np.array_equal(faded.reward, windowed.reward)
+
+
+def test_discount_one_counts_every_slot_alike() -> None:
+    """n is M (t - 1) then, so that the index is MP-UCB's with 4 L and that n instead of t."""
+    station = Station("mp-ducb", K=4, M=2, world=ADDITIVE, discount=1.0)
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        station.play(rng.integers(0, 2, 4).tolist(), n=rng.uniform(0, 1.4, 4).tolist())
+    plays, total = station.state.plays, station.state.total
+    station.choose()
+    assert plays.sum() == 80
+    expected = total / plays + 2.4 * np.sqrt(4 * 0.6 * math.log(80) / plays)
+    np.testing.assert_allclose(station.slot.indices, expected, rtol=1e-12)
+
+
+def test_a_play_that_has_faded_away_is_forgotten() -> None:
+    """Numbers would else end among the smallest there are, where they keep no digits and no longer shrink."""
+    station = Station("mp-ducb", K=2, M=1, discount=0.5)
+    station.play([1, 1], available=[True, False])
+    last = []
+    for _ in range(1100):
+        station.choose(available=[False, True])
+        station.learn(1, 1)
+        last.append(float(station.slot.indices[0]))
+    assert all(a < b for a, b in pairwise(last[1:900]))
+    assert last[-1] == math.inf
+    assert station.state.plays[0] == station.state.total[0] == 0.0
+
+
+@pytest.mark.parametrize("delay", [1, 3, 30])
+def test_late_feedback_counts_as_its_own_slot_would(delay: int) -> None:
+    station = Station("mp-ducb", K=4, M=2, world=ADDITIVE, discount=0.9)
+    plain, rng, waiting = Plain(station), np.random.default_rng(delay), []
+    for t in range(1, 101):
+        picks = station.choose()
+        expected = plain.indices()
+        np.testing.assert_allclose(station.slot.indices, expected, rtol=1e-10)
+        assert picks == best(expected, np.ones(4), 2)
+        waiting += [(t, station.slot, k) for k in picks if rng.uniform() < 0.8]  # a fifth never comes back
+        while waiting and waiting[0][0] <= t - delay:
+            _, station.slot, k = waiting.pop(0)
+            plain.learn(k, int(rng.integers(0, 2)), rng.uniform(0, 1.4))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"discount": 1.1}, "discount = 1.1: must be a finite number of at least 0, at most 1"),
+        ({"discount": -0.1}, "discount = -0.1: must be a finite number of at least 0, at most 1"),
+        ({"L": -1}, "L = -1: must be a finite number of at least 0"),
+    ],
+)
+def test_bounds_of_parameters(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ib.InputError, match=f"^policy mp-ducb: {message}$"):
+        ib.policy("mp-ducb", **parameters)

@@ -1,0 +1,184 @@
+"""MP-SWUCB: against sums made anew in every slot, at both ends of its window, over time, and with late feedback."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idleband as ib
+from tests.policies.station import Station
+
+ADDITIVE = {"reward": "additive", "perturbation": {"theta": [0.6, 0.9]}}  # rewards in [0.1 - 1.5, 1]: no two means tie
+
+
+class Plain:
+    """The definition again: all that was ever seen, and sums over the window made anew in every slot."""
+
+    def __init__(self, station: Station) -> None:
+        self.station = station
+        self.window, self.L = (station.case.values[name] for name in ("window", "L"))
+        self.seen: list[tuple[int, int, float]] = []  # slot, channel, reward
+
+    def indices(self) -> np.ndarray:
+        """Of the slot that the station has just picked for."""
+        t, found = self.station.t, []
+        for channel in range(self.station.known.K):
+            rewards = [r for s, k, r in self.seen if k == channel and t - self.window <= s < t]
+            width = math.sqrt(self.L * math.log(min(t, self.window)) / max(len(rewards), 1))
+            found.append(np.mean(rewards) + self.station.known.span * width if rewards else math.inf)
+        return np.array(found)
+
+    def learn(self, k: int, s: int, n: float) -> None:
+        self.station.learn(k, s, n)
+        self.seen.append((self.station.slot.t, k, float(self.station.known.h[k, s]) - n))
+
+
+def best(indices: np.ndarray, available: np.ndarray, M: int) -> list[int]:
+    order = [k for k in np.argsort(-indices, kind="stable").tolist() if available[k]]
+    return sorted(order[:M])
+
+
+@pytest.mark.parametrize("L", [0.0, 0.6, 1.5])
+@pytest.mark.parametrize("window", [1, 2, 3, 7, 20, 299, 300, 1000])
+def test_against_sums_made_anew(window: int, L: float) -> None:
+    """Also where fewer channels are available than picks, or none at all for as long as the window."""
+    station = Station("mp-swucb", K=5, M=2, world=ADDITIVE, window=window, L=L)
+    plain, rng = Plain(station), np.random.default_rng(window)
+    for t in range(1, 301):
+        available = rng.uniform(size=5) < (0.0 if 100 < t <= 108 else 0.4 if t % 3 else 1.0)
+        picks = station.choose(available=available)
+        expected = plain.indices()
+        np.testing.assert_allclose(station.slot.indices, expected, rtol=1e-12)
+        assert picks == best(expected, available, 2)
+        for k in picks:
+            plain.learn(k, int(rng.integers(0, 2)), rng.uniform(0, 1.4))
+
+
+def test_by_hand() -> None:
+    """One place, window 3: a channel that has left the window comes first again."""
+    station = Station("mp-swucb", K=3, M=1, window=3)
+    assert [station.play([1, 0, 0]) for _ in range(3)] == [[0], [1], [2]]
+    picks = station.choose()
+    width = math.sqrt(0.6 * math.log(3))
+    np.testing.assert_allclose(station.slot.indices, [1 + width, 0.1 + width, 0.1 + width])
+    assert picks == [0]
+    station.learn(0, 1)
+    assert station.play([1, 0, 0]) == [0]  # slots 2, 3 and 4 know all three still
+    assert station.play([1, 0, 0]) == [1]  # slots 3, 4 and 5 do not know channel 1
+
+
+def test_a_window_of_one_slot_knows_the_last_slot_only() -> None:
+    station = Station("mp-swucb", K=3, M=2, window=1)
+    assert station.play([1, 0, 1]) == [0, 1]
+    assert station.play([1, 0, 1]) == [0, 2]
+    assert station.slot.indices.tolist() == [1.0, 0.1, math.inf]  # ln 1 = 0: no width
+    assert station.play([1, 1, 1]) == [0, 1]
+    assert station.slot.indices.tolist() == [1.0, math.inf, 1.0]
+
+
+@pytest.mark.parametrize("world", ["S1", "S4"])
+@pytest.mark.parametrize("window", [2000, 2001, 10**6])
+def test_a_window_as_long_as_the_run_plays_as_mp_ucb(window: int, world: str) -> None:
+    """Slot by slot: sums are added up in the same order, so not even rounding differs."""
+    size: dict[str, Any] = {"horizon": 2000, "replications": 2, "L": 0.6}
+    whole, windowed = ib.simulate(world, "mp-ucb", **size), ib.simulate(world, "mp-swucb", window=window, **size)
+    assert np.array_equal(whole.plays, windowed.plays)
+    assert np.array_equal(whole.reward, windowed.reward)
+
+
+def test_a_slot_without_picks_takes_time_too() -> None:
+    station = Station("mp-swucb", K=2, M=1, window=2)
+    station.play([1, 1], available=[True, False])
+    station.choose(available=[False, False])
+    assert np.isfinite(station.slot.indices[0])
+    station.choose(available=[False, False])
+    assert np.isfinite(station.slot.indices[0])  # slot 1, seen from slot 3
+    station.choose(available=[False, False])
+    assert station.slot.indices[0] == math.inf
+
+
+@pytest.mark.parametrize("missed", [1, 3, 4, 5, 50])
+def test_slots_in_which_nobody_asks_take_time_too(missed: int) -> None:
+    station = Station("mp-swucb", K=2, M=2, window=5)
+    station.play([1, 1])
+    station.t += missed
+    station.choose()
+    assert np.isfinite(station.slot.indices).all() == (missed <= 4)
+    assert station.state.plays.tolist() == [float(missed < 4)] * 2  # for the slot after
+
+
+def test_totals_do_not_drift() -> None:
+    """After 3 * 10^5 slots the totals are what the rows add up to, but for the rounding of 2 windows of 1000 slots and
+    totals up to 1000: each addition or subtraction errs by at most 1000 * 2^-53."""
+    result = ib.simulate(ib.scenario("S4", reward="additive"), "mp-swucb", horizon=300_500, replications=1)
+    assert result.state is not None
+    state = result.state[0]
+    for k in range(len(state.total)):
+        kept = [r for row, n in zip(state.rewards, state.filled, strict=True) for r in row[:n].tolist()]
+        channels = [c for row, n in zip(state.channels, state.filled, strict=True) for c in row[:n].tolist()]
+        rewards = [r for r, c in zip(kept, channels, strict=True) if c == k]
+        assert state.plays[k] == len(rewards)
+        assert abs(state.total[k] - math.fsum(rewards)) <= 3000 * 1000 * 2.0**-53
+    assert state.plays.sum() == 1000 * ib.scenario("S4").users
+
+
+def test_what_rounding_left_behind_goes_once_a_window() -> None:
+    station = Station("mp-swucb", K=2, M=2, window=10)
+    for _ in range(25):
+        station.play([1, 0])
+    station.state.total[:] += 0.5
+    for _ in range(5):
+        station.play([1, 0])
+    np.testing.assert_allclose(station.state.total, [10.0, 1.0], rtol=1e-12)
+
+
+# --- feedback that is late, missing or too much ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delay", [1, 3, 6, 7, 8, 30])
+def test_late_feedback_counts_in_its_own_slot_or_not_at_all(delay: int) -> None:
+    """Beside the definition, told at the same time; what is older than the window never counts."""
+    station = Station("mp-swucb", K=4, M=2, world=ADDITIVE, window=7)
+    plain, rng, waiting = Plain(station), np.random.default_rng(delay), []
+    for t in range(1, 101):
+        picks = station.choose()
+        expected = plain.indices()
+        np.testing.assert_allclose(station.slot.indices, expected, rtol=1e-12)
+        assert picks == best(expected, np.ones(4), 2)
+        waiting += [(t, station.slot, k) for k in picks if rng.uniform() < 0.8]  # a fifth never comes back
+        while waiting and waiting[0][0] <= t - delay:
+            _, station.slot, k = waiting.pop(0)
+            plain.learn(k, int(rng.integers(0, 2)), rng.uniform(0, 1.4))
+    assert (station.state.plays.sum() > 0) == (delay < 7)
+
+
+def test_more_feedback_than_picks_stays_within_the_row() -> None:
+    station = Station("mp-swucb", K=3, M=2, window=4)
+    station.choose()
+    for _ in range(5):
+        station.learn(0, 1)
+    assert station.state.filled.tolist() == [0, 2, 0, 0]
+    assert station.state.plays.tolist() == [2.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"window": 0}, "window = 0: must be a whole number of at least 1, at most 1e\\+06"),
+        ({"window": 10**7}, "window = 10000000: must be a whole number of at least 1, at most 1e\\+06"),
+        ({"window": 2.5}, "window = 2.5: must be a whole number of at least 1, at most 1e\\+06"),
+        ({"L": -1}, "L = -1: must be a finite number of at least 0"),
+    ],
+)
+def test_bounds_of_parameters(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ib.InputError, match=f"^policy mp-swucb: {message}$"):
+        ib.policy("mp-swucb", **parameters)
+
+
+def test_what_no_memory_holds_is_refused() -> None:
+    world = ib.scenario(p01=[0.5] * 1000, p10=[0.5] * 1000, users=600)
+    with pytest.raises(ib.InputError) as refused:
+        ib.simulate(world, "mp-swucb", window=10**6, horizon=10, replications=1)
+    message = "window = 1000000 would take 9 GiB with 600 users; must be at most 8 GiB: choose a smaller one"
+    assert str(refused.value) == message
