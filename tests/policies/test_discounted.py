@@ -95,15 +95,15 @@ def test_discount_one_counts_every_slot_alike() -> None:
 
 
 def test_a_play_that_has_faded_away_is_forgotten() -> None:
-    """Numbers would else end among the smallest there are, where they keep no digits and no longer shrink."""
-    station = Station("mp-ducb", K=2, M=1, discount=0.5)
+    """Numbers would else end among the smallest there are, without digits, and no longer shrink by 0.8."""
+    station = Station("mp-ducb", K=2, M=1, discount=0.8)
     station.play([1, 1], available=[True, False])
     last = []
-    for _ in range(1100):
+    for _ in range(3100):
         station.choose(available=[False, True])
         station.learn(1, 1)
         last.append(float(station.slot.indices[0]))
-    assert all(a < b for a, b in pairwise(last[1:900]))
+    assert all(a < b for a, b in pairwise(last[1:2900]))
     assert last[-1] == math.inf
     assert station.state.plays[0] == station.state.total[0] == 0.0
 
