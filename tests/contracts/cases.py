@@ -14,8 +14,9 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"base": "index", "explore_first": True},
         {"target": "reward", "width": "pessimistic", "replace": "off"},
         {"frame": "rca"},
+        {"width": "sampled"},
     ],
-    "mp-lucb-rca": [{"synchronous": True, "shared": True}],
+    "mp-lucb-rca": [{"synchronous": True, "shared": True}, {"width": "sampled"}],
     "mp-lucb-printed": [{"replace": "indicator"}],
     "mp-nucb": [
         {"D": 4},

@@ -125,7 +125,7 @@ def test_lambda_is_a_word_that_python_has_taken() -> None:
         ("mp-lucb", {"beta": True}, "beta = True: must be"),
         ("mp-lucb", {"lambda": 0}, "lambda = 0: must be a finite number of at least 1e-09"),
         ("mp-lucb", {"beta": 1e300}, "beta = 1e+300: must be a finite number of at least 0"),
-        ("mp-lucb", {"width": "wide"}, "width = 'wide': must be one of optimistic, pessimistic"),
+        ("mp-lucb", {"width": "wide"}, "width = 'wide': must be one of optimistic, pessimistic, sampled"),
         ("mp-lucb", {"shared": 1}, "shared = 1: must be true or false"),
         ("mp-random", {"L": 1}, "unknown parameter of policy mp-random 'L'"),
     ],

@@ -71,7 +71,7 @@ def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, pic
             m = 0 if params.shared else k
             estimates.q[k] = ridge.width_squared(state.A_inv, m, slot.x, state.v, k)
             estimates.ranked[k] = slot.t
-    return aware.choose(known, params, params.L, params.beta, estimates, slot, places, picks)
+    return aware.choose(known, params, params.L, params.beta, estimates, rng, slot, places, picks)
 
 
 @jit

@@ -222,7 +222,7 @@ def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, pic
             differentiate(params, state, k)
             estimates.q[k] = width_squared(state.covariance, 0 if params.shared else k, state.vectors, k)
             estimates.ranked[k] = slot.t
-    count = aware.choose(known, params, params.base_L, params.gamma, estimates, slot, places, picks)
+    count = aware.choose(known, params, params.base_L, params.gamma, estimates, rng, slot, places, picks)
     state.awaited[0] = count
     return count
 

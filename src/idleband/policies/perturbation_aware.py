@@ -24,8 +24,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from idleband.kernels.compile import jit
+from idleband.kernels.rng import normal
 from idleband.kernels.selection import top_m
-from idleband.policies.base import AtLeast, Flags, Floats, Ints, Known, OneOf, Slot
+from idleband.policies.base import AtLeast, Flags, Floats, Ints, Known, OneOf, Rng, Slot
 from idleband.policies.regenerative import (
     IDLE,
     SB1,
@@ -43,8 +44,8 @@ from idleband.policies.regenerative import (
 TARGETS, BASES = ("perturbation", "prediction", "reward"), ("mean", "index", "none")
 PERTURBATION, PREDICTION, REWARD = range(3)
 MEAN, INDEX, NO_BASE = range(3)
-WIDTHS, ESTIMATES, FRAMES = ("optimistic", "pessimistic"), ("subtract", "add"), ("slot", "rca")
-OPTIMISTIC, PESSIMISTIC = range(2)
+WIDTHS, ESTIMATES, FRAMES = ("optimistic", "pessimistic", "sampled"), ("subtract", "add"), ("slot", "rca")
+OPTIMISTIC, PESSIMISTIC, SAMPLED = range(3)
 SUBTRACT, ADD = range(2)
 SLOT, RCA = range(2)
 REPLACEMENTS = ("indicator", "reward", "off")
@@ -55,8 +56,8 @@ Lambda = Annotated[float, AtLeast(1e-9), "lambda in A = lambda I + the sum over 
 Target = Annotated[int, OneOf(*TARGETS), "what is regressed on the context"]
 # Departure: eq. 4 has no state term although the argument before it needs one (`none` is as printed).
 Base = Annotated[int, OneOf(*BASES), "state term: mean h(s), that plus the frame's width, or none"]
-# Eq. 4 adds the width, the text argues from the largest perturbation.
-Width = Annotated[int, OneOf(*WIDTHS), "sign of the width: + or -"]
+# Eq. 4 adds the width, the text argues from the largest perturbation; `sampled` is Thompson sampling, not in the paper.
+Width = Annotated[int, OneOf(*WIDTHS), "the width is added, subtracted, or added times a normal draw"]
 # Departure: eq. 4 has + n_hat, so that the highest perturbation comes first (`add`).
 Estimate = Annotated[int, OneOf(*ESTIMATES), "sign of the estimated perturbation"]
 # Algorithm 1 ranks in every slot, section V-A has "the framework of RCA".
@@ -111,7 +112,15 @@ def contends(params: Any, estimates: Estimates, k: int) -> bool:
 
 @jit
 def choose(
-    known: Known, params: Any, L: float, factor: float, estimates: Estimates, slot: Slot, places: int, picks: Ints
+    known: Known,
+    params: Any,
+    L: float,
+    factor: float,
+    estimates: Estimates,
+    rng: Rng,
+    slot: Slot,
+    places: int,
+    picks: Ints,
 ) -> int:
     """Rank, fill the places, replace; how many picks. n_hat, and q of all contenders, are of this slot; L is the width
     of the state term, factor that of the prediction."""
@@ -121,9 +130,11 @@ def choose(
         for k in range(known.K):
             if contends(params, estimates, k):
                 delta = factor * math.sqrt(estimates.q[k])
+                if params.width == SAMPLED:
+                    delta *= normal(rng)
                 index = base(known, params, estimates, k, log_time)
                 index += estimates.n_hat[k] if params.estimate == ADD else -estimates.n_hat[k]
-                index += delta if params.width == OPTIMISTIC else -delta
+                index += -delta if params.width == PESSIMISTIC else delta
                 slot.indices[k] = index
     if params.frame == SLOT:
         count = top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
