@@ -90,7 +90,7 @@ def test_without_perturbation_the_frame_of_rca_plays_as_rca_m() -> None:
     assert np.array_equal(framed.reward, plain.reward)
 
 
-# --- Thompson sampling -----------------------------------------------------------------------------------------------
+# --- Thompson sampling, and C2UCB ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -132,6 +132,45 @@ def test_sampled_in_the_frame_of_rca_draws_for_contenders_only() -> None:
     assert np.array_equal(station.rng, rng)
     station.play([0, 1, 1])  # its block goes on: nobody contends
     assert np.array_equal(station.rng, rng)
+
+
+def test_c2ucb_line_by_line() -> None:
+    """Algorithm 1 of Qin, Chen and Zhu in plain NumPy, the sum of M rewards to be made largest: the model learns all of
+    a slot's picks when the slot has ended."""
+    d, K, M, alpha, ridge = 3, 6, 3, 0.7, 0.5
+    world = {"reward": "additive", "context": {"dimension": d}, "perturbation": {"theta": [0.6, 0.2, 0.4]}}
+    station = Station("c2ucb", K=K, M=M, world=world, beta=alpha, lambda_=ridge)
+    V, b, rng = ridge * np.eye(d), np.zeros(d), np.random.default_rng(5)
+    for _ in range(150):
+        x, s = rng.uniform(0, 1, (K, d)), rng.integers(0, 2, K)
+        n = x @ [0.6, 0.2, 0.4]
+        theta = np.linalg.solve(V, b)
+        u = x @ theta + alpha * np.sqrt(np.einsum("ki,ij,kj->k", x, np.linalg.inv(V), x))
+        available = rng.uniform(size=K) < 0.7
+        order = [k for k in np.argsort(-u).tolist() if available[k]]
+        picks = station.choose(x=x, available=available)
+        np.testing.assert_allclose(station.slot.indices, u, rtol=0, atol=1e-9)
+        assert picks == sorted(order[:M])
+        for k in picks:
+            station.learn(k, int(s[k]), n[k])
+            V += np.outer(x[k], x[k])
+            b += (station.known.h[k, s[k]] - n[k]) * x[k]
+
+
+def test_c2ucb_cannot_tell_channels_apart_but_by_their_contexts() -> None:
+    """Two channels with the same context have the same index, whatever they paid: the lower number wins for ever."""
+    station = Station("c2ucb", K=2, M=1)
+    for _ in range(50):
+        assert station.play([0, 1], x=[[0.5, 0.5]] * 2) == [0]
+
+
+def test_settings_of_c2ucb() -> None:
+    values = ib.policy("c2ucb").values
+    expected = {"target": "reward", "base": "none", "estimate": "add", "width": "optimistic", "frame": "slot"}
+    expected |= {"explore_first": False, "replace": "off", "shared": True}
+    assert expected.items() <= values.items()
+    with pytest.raises(ib.InputError, match="what it predicts is no perturbation"):
+        ib.learned("S1", "c2ucb", horizon=10, replications=1)
 
 
 # --- Algorithm 1 --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 import idleband as ib
 from idleband.kernels import mlp
-from idleband.kernels.rng import POLICY, stream
+from idleband.kernels.rng import POLICY, normal, stream
 from idleband.policies.regenerative import IDLE
 from idleband.simulation.learned import learned
 from tests.policies.station import Station
@@ -223,6 +223,56 @@ def test_settings_of_the_names() -> None:
     )
     for values, *settings in expected:
         assert [values[name] for name in names] == settings
+
+
+@pytest.mark.parametrize("L", [2, 3])
+@pytest.mark.parametrize("lambda_", [1.0, 0.2])
+def test_neural_ucb_is_its_papers_index_with_a_network_for_each_channel(lambda_: float, L: int) -> None:
+    """Zhou, Li and Gu's f + gamma' sqrt(g' Z^-1 g / m), Z = lambda I + sum g g' / m, in blocks; gamma' = gamma sqrt(m).
+    Slot by slot, with the weights that the station has trained."""
+    plain = Plain(Station("neural-ucb", K=4, M=2, D=4, L=L, gamma=0.7, lambda_=lambda_))
+    rng = np.random.default_rng(2)
+    for _ in range(25):
+        x = rng.uniform(0, 1, (4, 2))
+        station = plain.station
+        if station.t > 0:  # before that there are no weights to compute with
+            f, widths = plain.estimates(x)
+            u = f + 0.7 * math.sqrt(4) * widths / math.sqrt(4)
+        picks = plain.play(x, rng.integers(0, 2, 4).tolist(), rng.uniform(0, 1.5, 4).tolist())
+        if station.t > 1:
+            np.testing.assert_allclose(station.slot.indices, u, rtol=0, atol=1e-7)
+            assert picks == sorted(np.argsort(-u)[:2].tolist())
+    plain.check_A()
+
+
+def test_neural_ts_draws_around_its_networks() -> None:
+    """Zhang, Zhou, Li and Gu's N(f, nu^2 lambda g' U^-1 g / m), with nu = gamma sqrt(m / lambda): the next draws of the
+    policy's stream, channel by channel, before it trains."""
+    plain = Plain(Station("neural-ts", K=4, M=2, D=4, gamma=0.7, lambda_=0.5))
+    station, rng = plain.station, np.random.default_rng(2)
+    plain.play(rng.uniform(0, 1, (4, 2)), [1] * 4, [0.0] * 4)
+    for _ in range(25):
+        x = rng.uniform(0, 1, (4, 2))
+        (f, widths), draws = plain.estimates(x), station.rng.copy()
+        nu = 0.7 * math.sqrt(4 / 0.5)
+        sigma = np.sqrt(0.5 * widths**2 / 4)
+        u = f + nu * sigma * [normal(draws) for _ in range(4)]
+        picks = plain.play(x, rng.integers(0, 2, 4).tolist(), rng.uniform(0, 1.5, 4).tolist())
+        np.testing.assert_allclose(station.slot.indices, u, rtol=0, atol=1e-7)
+        assert picks == sorted(np.argsort(-u)[:2].tolist())
+    plain.check_A()
+
+
+@pytest.mark.parametrize(("name", "width"), [("neural-ucb", "optimistic"), ("neural-ts", "sampled")])
+def test_peers_learn_the_reward(name: str, width: str) -> None:
+    """Neither states nor perturbations: what is stored is what was paid."""
+    expected = {"target": "reward", "base": "none", "estimate": "add", "frame": "slot", "replace": "off"}
+    expected |= {"covariance": "block", "width": width, "gamma": 0.1}
+    assert expected.items() <= ib.policy(name).values.items()
+    station = Station(name, K=1, M=1, D=4)
+    for s, n in ((1, 0.3), (1, 1.2), (0, 0.3)):  # threshold: 1 - 0.3 > 0 pays 1, 1 - 1.2 < 0 and a bad state pay 0.1
+        station.play([s], x=[[0.5, 0.5]], n=[n])
+    assert station.state.samples.y[0, :3].tolist() == [1.0, 0.1, 0.1]
 
 
 def test_weights_are_drawn_once_and_for_each_network() -> None:

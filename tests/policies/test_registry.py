@@ -15,6 +15,7 @@ from tests.conftest import ROOT
 
 NAMES = [
     *("mp-random", "mp-ucb", "mp-klucb", "mp-ts", "mp-swucb", "mp-ducb", "rca-m"),
+    *("c2ucb", "neural-ucb", "neural-ts"),
     *("mp-lucb", "mp-lucb-rca", "mp-lucb-printed", "mp-nucb", "mp-nucb-rca", "mp-nucb-printed"),
 ]
 

@@ -8,6 +8,11 @@ opportunistic spectrum access", 2026, Algorithm 1. With x the context of channel
 Printed as it is, the algorithm cannot learn and leaves several points open; every such point is a parameter here (their
 meaning stands in perturbation_aware.py), and three names are three settings of them: `mp-lucb` (Algorithm 1 as meant),
 `mp-lucb-rca` (in RCA's frame, with the text's pessimistic width) and `mp-lucb-printed` (to the letter).
+
+Another setting is a peer: `c2ucb`, one model of the reward for all channels, the M largest of theta . x + delta, with
+beta their alpha (Qin, Chen and Zhu, "Contextual combinatorial bandit and its application on diversified online
+recommendation", SDM 2014). Their model learns when a slot has ended; a shared one here learns pick by pick after all
+have been picked, which comes to the same A and b. It tells channels apart by their contexts alone.
 """
 
 import math

@@ -10,6 +10,12 @@ channel k, x its context and g the gradient of f(x) in all weights:
 All else is MP-LUCB's: perturbation_aware.py. The paper does not say how the network is trained; here it takes one step
 of Adam on the squared error against what was measured, after each slot in which it got a sample, on the new samples and
 others drawn from a store of bounded size. A unit that put out nothing has no gradient, so about half of g is zero.
+
+Two more settings are peers that predict the reward, with nothing known of states, ranked every slot: `neural-ucb`
+(NeuralUCB itself) and `neural-ts` (Zhang, Zhou, Li and Gu, "Neural Thompson sampling", ICLR 2021), whose width is
+multiplied by a standard normal draw for each channel. Their formulas have gamma / sqrt(D) and, with lambda = 1,
+nu / sqrt(D) where gamma stands here. Departures: one network a channel instead of one for all arms, no factor sqrt(D)
+at its output, A in blocks, and training as above.
 """
 
 import math

@@ -30,6 +30,20 @@ POLICIES: dict[str, Policy] = {
         _built_in("mp-swucb", sliding_window, "mp-ucb over the last slots only", "Garivier and Moulines, ALT 2011"),
         _built_in("mp-ducb", discounted, "mp-ucb with older slots counting less", "Garivier and Moulines, ALT 2011"),
         _built_in("rca-m", regenerative, "regenerative cycles, M blocks side by side", "Tekin and Liu, IEEE-IT 2012"),
+        _built_in(
+            "c2ucb", lucb, "one linear model of the reward: tells channels apart by their contexts alone",
+            "Qin, Chen and Zhu, SDM 2014",
+            target="reward", shared=True, base="none", estimate="add", replace="off",
+        ),
+        # With nucb's gamma of 1 both explore for too long on S1 to S4; between 0.03 and 0.3 it makes little difference.
+        _built_in(
+            "neural-ucb", nucb, "neural model of the reward, and a bound on it", "Zhou, Li and Gu, ICML 2020",
+            gamma=0.1, target="reward", base="none", estimate="add", replace="off", covariance="block",
+        ),
+        _built_in(
+            "neural-ts", nucb, "neural model of the reward, and a draw around it", "Zhang, Zhou, Li and Gu, ICLR 2021",
+            gamma=0.1, target="reward", base="none", estimate="add", replace="off", covariance="block", width="sampled",
+        ),
         _built_in("mp-lucb", lucb, "linear model of the perturbation, ranked every slot", _LI),
         _built_in(
             "mp-lucb-rca", lucb, "the same in RCA's frame, pessimistic width", _LI,
