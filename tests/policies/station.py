@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from idleband.kernels.rng import POLICY, stream
-from idleband.policies.base import Slot
+from idleband.policies.base import PARAMETERS, Slot
 from idleband.policies.registry import policy
 from idleband.scenario.build import scenario
 from idleband.scenario.reward import REWARDS, reward
-from idleband.simulation.engine import known_of
+from idleband.simulation.engine import known_of, law_of, truth_of
 
 
 class Station:
@@ -24,12 +24,14 @@ class Station:
         self.scenario = scenario(users=M, **settings)
         self.known = known_of(self.scenario)
         self.params = self.case.policy.compiled_params(self.case.values)
-        self.state = self.case.policy.init(self.params, self.known)
+        theta, means = law_of(self.scenario, 0, 0)
+        told = (truth_of(self.scenario, theta, means),) if PARAMETERS in self.case.policy.knows else ()
+        self.state = self.case.policy.init(self.params, self.known, *told)
         self.rng = stream(0, 0, POLICY)
         self.t = 0
         self.slot: Slot
 
-    def choose(self, *, x: Any = None, available: Any = None, sensed: Any = None) -> list[int]:
+    def choose(self, *, x: Any = None, available: Any = None, sensed: Any = None, n: Any = None) -> list[int]:
         K, d = self.known.K, self.known.d
         self.t += 1
         self.slot = Slot(
@@ -37,6 +39,7 @@ class Station:
             np.zeros((K, d)) if x is None else np.array(x, float),
             np.ones(K, np.bool_) if available is None else np.array(available, np.bool_),
             np.full(K, -1, np.int64) if sensed is None else np.array(sensed, np.int64),
+            np.full(K, np.nan) if n is None else np.array(n, float),
             np.zeros(K),
             np.zeros(2 * K),
         )

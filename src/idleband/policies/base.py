@@ -6,6 +6,8 @@ A policy is three functions on explicit memory, and nothing else:
     select(known, params, state, rng, slot, picks) -> int            every slot: write channels into picks, how many
     update(known, params, state, rng, slot, k, s, r, n) -> None      for every picked channel: learn what it returned
 
+An oracle, which `knows` the parameters, is told them: init(params, known, truth).
+
 A policy with a model of the perturbation may say what it predicts, so that it can be compared with the truth:
 
     predict(known, params, state, x, n_hat) -> None                  write the prediction for contexts x (K, d)
@@ -48,9 +50,21 @@ class Known(NamedTuple):
     span: float  # max(1, high - low), the scale of widths: the paper's world has the textbook widths
     h_span: float  # the same for the state reward h
     h: Floats  # (K, S) reward of a state, without perturbation
+    states: Ints  # (K,) how many states a channel has
     good: Flags  # (K, S) whether a state counts as good: no primary user
     threshold: bool  # the reward is the threshold reward, else the additive one
     measured: bool  # update receives the measured perturbation n, else nan
+
+
+class Truth(NamedTuple):
+    """What only an oracle is told of the world before it starts."""
+
+    P: Floats  # (K, S, S) transition matrices; the rows of states that a channel does not have are zero
+    stationary: Floats  # (K, S)
+    mean: Floats  # (K,) mean rewards, perturbation included
+    pay: Floats  # (K, L, S) reward in a state, at L levels of the perturbation
+    level_chance: Floats  # (K, L) how often the perturbation is at a level
+    level_end: Floats  # (K, L) a level reaches up to this perturbation, not included
 
 
 class Slot(NamedTuple):
@@ -59,7 +73,8 @@ class Slot(NamedTuple):
     t: int  # number of the slot, from 1
     x: Floats  # (K, d) contexts
     available: Flags  # (K,) channels that may be picked
-    sensed: Ints  # (K,) states, -1 where not sensed (all of them unless sensing = "all")
+    sensed: Ints  # (K,) states, -1 where not sensed (all of them unless sensing = "all", or for the genie)
+    n: Floats  # (K,) perturbations of the slot, for oracles; nan for all others
     indices: Floats  # (K,) free to use, for the index of each channel
     scratch: Floats  # (2K,) free to use, as top_m needs it
 
@@ -176,6 +191,10 @@ def _public(field_name: str) -> str:
     return field_name.removesuffix("_")
 
 
+CONTEXTS_SEEN, PARAMETERS, STATES_SEEN = "contexts", "parameters", "all states"
+KNOWLEDGE = (CONTEXTS_SEEN, PARAMETERS, STATES_SEEN)
+
+
 @dataclass(frozen=True)
 class Policy:
     """A policy under its name: functions, parameters with defaults, and where it comes from."""
@@ -189,6 +208,7 @@ class Policy:
     update: Callable[..., None]
     predict: Callable[..., None] | None = None  # what it takes the perturbation to be, if it has a model of it
     check: Callable[..., None] | None = None  # (params, known): refuses what `init` could not allocate
+    knows: frozenset[str] = frozenset()  # of KNOWLEDGE, beside what it was told of the channels it played
     preset: dict[str, Any] = field(default_factory=dict)  # defaults that differ from those of `params`, as users write
     source: str | None = None  # hash of the user's file; None for the policies of this package
     cacheable: bool = True  # false for what was typed into an interpreter

@@ -19,7 +19,7 @@ at its output, A in blocks, and training as above.
 """
 
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -71,6 +71,9 @@ class Params(NamedTuple):
     synchronous: aware.Synchronous = False
 
 
+# The functions below whose `params` may be of any kind are MP-Belief-NUCB's too, which names its fields alike.
+
+
 class Samples(NamedTuple):
     inputs: Floats  # (models, memory, inputs) the newest replaces the oldest
     y: Floats  # (models, memory)
@@ -91,7 +94,7 @@ class State(NamedTuple):
     estimates: aware.Estimates
 
 
-def check(params: Params, known: Known) -> None:
+def check(params: Any, known: Known) -> None:
     """Refuse sizes that no machine has the memory for."""
     models, inputs, units, per_unit = sizes(params, known)
     entries = {FULL: (units * per_unit) ** 2, BLOCK: units * per_unit**2, DIAGONAL: units * per_unit}
@@ -112,14 +115,14 @@ def check(params: Params, known: Known) -> None:
             )
 
 
-def sizes(params: Params, known: Known) -> tuple[int, int, int, int]:
+def sizes(params: Any, known: Known) -> tuple[int, int, int, int]:
     """How many networks, inputs, hidden units, and weights of a unit."""
     inputs = known.d + params.constant
     units = (params.L - 1) * params.D
     return 1 if params.shared else known.K, inputs, units, mlp.rows(inputs, params.L, params.D)
 
 
-def init(params: Params, known: Known) -> State:
+def init(params: Any, known: Known) -> State:
     check(params, known)
     L, D = params.L, params.D
     models, inputs, units, per_unit = sizes(params, known)
@@ -143,7 +146,7 @@ def init(params: Params, known: Known) -> State:
 
 
 @jit
-def predict(known: Known, params: Params, state: State, x: Floats, n_hat: Floats) -> None:
+def predict(known: Known, params: Any, state: State, x: Floats, n_hat: Floats) -> None:
     """The perturbation of every channel as its network has it now; x (K, d), n_hat (K,)."""
     inputs = state.samples.inputs.shape[2]
     a = state.passes.a
@@ -159,7 +162,7 @@ def predict(known: Known, params: Params, state: State, x: Floats, n_hat: Floats
 
 
 @jit
-def differentiate(params: Params, state: State, k: int) -> None:
+def differentiate(params: Any, state: State, k: int) -> None:
     """vectors.g[k], the gradient of channel k's prediction in all weights, unit by unit, from the pass in passes[k]."""
     W, a, delta = state.nets.W, state.passes.a, state.passes.delta
     inputs = state.samples.inputs.shape[2]
@@ -192,7 +195,7 @@ def differentiate(params: Params, state: State, k: int) -> None:
 
 
 @jit
-def train(params: Params, state: State, m: int, rng: Rng) -> None:
+def train(params: Any, state: State, m: int, rng: Rng) -> None:
     """One step for network m, on its new samples and others drawn from its store."""
     samples, batch = state.samples, state.batch
     size, memory, inputs = batch.y.size, samples.y.shape[1], samples.inputs.shape[2]
@@ -212,18 +215,25 @@ def train(params: Params, state: State, m: int, rng: Rng) -> None:
 
 
 @jit
-def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
-    estimates = state.estimates
+def begin_slot(known: Known, params: Any, state: State, rng: Rng, slot: Slot) -> None:
+    """Predict the perturbation of every channel, into estimates.n_hat."""
     if not state.started[0]:
         state.started[0] = True
         for m in range(state.nets.W.shape[0]):
             mlp.initialise(state.nets.W, m, state.samples.inputs.shape[2], rng)
     if params.shared and state.awaited[0] > 0:  # of the last slot, and now they are too late
         end_slot(params, state, rng)
-    predict(known, params, state, slot.x, estimates.n_hat)
+    predict(known, params, state, slot.x, state.estimates.n_hat)
+    for k in range(known.K):
+        state.estimates.predicted[k] = slot.t
+
+
+@jit
+def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+    estimates = state.estimates
+    begin_slot(known, params, state, rng, slot)
     places = aware.places_to_fill(known, params, estimates, slot)
     for k in range(known.K):
-        estimates.predicted[k] = slot.t
         if places > 0 and aware.contends(params, estimates, k):
             differentiate(params, state, k)
             estimates.q[k] = width_squared(state.covariance, 0 if params.shared else k, state.vectors, k)
@@ -234,7 +244,7 @@ def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, pic
 
 
 @jit
-def end_slot(params: Params, state: State, rng: Rng) -> None:
+def end_slot(params: Any, state: State, rng: Rng) -> None:
     """A shared network takes its step when all channels of a slot have reported, not after each."""
     state.awaited[0] = 0
     if state.samples.untrained[0] > 0:
@@ -250,7 +260,16 @@ def update(
     known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
 ) -> None:
     aware.observe_play(known, params, state.estimates, k, s)
-    learn_from(known, params, state, slot, k, s, r, n)
+    recall(known, params, state, slot, k)
+    y = aware.lesson(known, params, k, s, r, n, state.estimates.n_hat[k])
+    if not math.isnan(y):
+        take_in(params, state, slot, k, y)
+    train_if_due(params, state, rng, k)
+
+
+@jit
+def train_if_due(params: Any, state: State, rng: Rng, k: int) -> None:
+    """Channel k has reported: a step of its network, if it is time."""
     if params.shared:
         state.awaited[0] -= 1
         if state.awaited[0] <= 0:
@@ -260,17 +279,20 @@ def update(
 
 
 @jit
-def learn_from(known: Known, params: Params, state: State, slot: Slot, k: int, s: int, r: float, n: float) -> None:
-    """Take a sample of channel k into A and into the store."""
-    estimates, samples = state.estimates, state.samples
+def recall(known: Known, params: Any, state: State, slot: Slot, k: int) -> None:
+    """Make sure that estimates.n_hat[k] and the pass behind it are of this slot."""
+    estimates = state.estimates
     if estimates.predicted[k] != slot.t:
         predict(known, params, state, slot.x, estimates.n_hat)
         for j in range(known.K):
             estimates.predicted[j] = slot.t
             estimates.ranked[j] = 0
-    y = aware.lesson(known, params, k, s, r, n, estimates.n_hat[k])
-    if math.isnan(y):
-        return
+
+
+@jit
+def take_in(params: Any, state: State, slot: Slot, k: int, y: float) -> None:
+    """Take what was measured on channel k into A and into the store."""
+    estimates, samples = state.estimates, state.samples
     m = 0 if params.shared else k
     if params.shared or estimates.ranked[k] != slot.t:
         if estimates.ranked[k] != slot.t:

@@ -5,63 +5,126 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from idleband import own
 from idleband.errors import InputError, check_name, unknown
-from idleband.policies import discounted, klucb, lucb, nucb, random, regenerative, sliding_window, thompson, ucb
-from idleband.policies.base import Policy
+from idleband.policies import (
+    belief,
+    belief_lucb,
+    belief_nucb,
+    discounted,
+    episodes,
+    klucb,
+    learned_whittle,
+    lucb,
+    nucb,
+    oracle,
+    random,
+    regenerative,
+    sliding_window,
+    thompson,
+    ucb,
+)
+from idleband.policies.base import CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, Policy
 
 C = TypeVar("C")
 
 _LI = "Li, Li, Lu, Liu and Jin 2026"
+_GARIVIER = "Garivier and Moulines, ALT 2011"
+_LIU = "Liu and Zhao, IEEE-IT 2010"
+_OURS = "this package"
+
+# What a policy may know, beside the state and the reward of each channel it played.
+_NO_MORE = frozenset[str]()
+_CONTEXTS = frozenset([CONTEXTS_SEEN])
+_PARAMETERS = frozenset([PARAMETERS])
+_BOTH = _CONTEXTS | _PARAMETERS
+_EVERYTHING = frozenset([STATES_SEEN]) | _BOTH
 
 
-def _built_in(name: str, module: Any, description: str, reference: str, **preset: Any) -> Policy:
+def _built_in(name: str, module: Any, knows: frozenset[str], description: str, reference: str, **preset: Any) -> Policy:
     return Policy(
         name, description, reference, module.Params, module.init, module.select, module.update,
-        getattr(module, "predict", None), getattr(module, "check", None), preset,
+        getattr(module, "predict", None), getattr(module, "check", None), knows, preset,
     )  # fmt: skip
 
 
 POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
-        _built_in("mp-random", random, "M channels at random", _LI),
-        _built_in("mp-ucb", ucb, "mean reward + sqrt(L ln t / T_k)", "Chen, Wang and Yuan, ICML 2013"),
-        _built_in("mp-klucb", klucb, "Kullback-Leibler upper confidence bound", "Garivier and Cappe, COLT 2011"),
-        _built_in("mp-ts", thompson, "Thompson sampling, Beta(1,1) prior", "Komiyama, Honda, Nakagawa, ICML 2015"),
-        _built_in("mp-swucb", sliding_window, "mp-ucb over the last slots only", "Garivier and Moulines, ALT 2011"),
-        _built_in("mp-ducb", discounted, "mp-ucb with older slots counting less", "Garivier and Moulines, ALT 2011"),
-        _built_in("rca-m", regenerative, "regenerative cycles, M blocks side by side", "Tekin and Liu, IEEE-IT 2012"),
+        # The paper's baselines and its own.
+        _built_in("mp-random", random, _NO_MORE, "M channels at random", _LI),
+        _built_in("mp-ucb", ucb, _NO_MORE, "mean reward + sqrt(L ln t / T_k)", "Chen, Wang and Yuan, ICML 2013"),
         _built_in(
-            "c2ucb", lucb, "one linear model of the reward: tells channels apart by their contexts alone",
-            "Qin, Chen and Zhu, SDM 2014",
-            target="reward", shared=True, base="none", estimate="add", replace="off",
-        ),
-        # With nucb's gamma of 1 both explore for too long on S1 to S4; between 0.03 and 0.3 it makes little difference.
-        _built_in(
-            "neural-ucb", nucb, "neural model of the reward, and a bound on it", "Zhou, Li and Gu, ICML 2020",
-            gamma=0.1, target="reward", base="none", estimate="add", replace="off", covariance="block",
+            "mp-klucb", klucb, _NO_MORE, "Kullback-Leibler upper confidence bound", "Garivier and Cappe, COLT 2011",
         ),
         _built_in(
-            "neural-ts", nucb, "neural model of the reward, and a draw around it", "Zhang, Zhou, Li and Gu, ICLR 2021",
-            gamma=0.1, target="reward", base="none", estimate="add", replace="off", covariance="block", width="sampled",
+            "mp-ts", thompson, _NO_MORE, "Thompson sampling, Beta(1,1) prior", "Komiyama, Honda, Nakagawa, ICML 2015",
         ),
-        _built_in("mp-lucb", lucb, "linear model of the perturbation, ranked every slot", _LI),
         _built_in(
-            "mp-lucb-rca", lucb, "the same in RCA's frame, pessimistic width", _LI,
+            "rca-m", regenerative, _NO_MORE, "regenerative cycles, M blocks side by side",
+            "Tekin and Liu, IEEE-IT 2012",
+        ),
+        _built_in("mp-lucb", lucb, _CONTEXTS, "linear model of the perturbation, ranked every slot", _LI),
+        _built_in(
+            "mp-lucb-rca", lucb, _CONTEXTS, "the same in RCA's frame, pessimistic width", _LI,
             frame="rca", base="index", width="pessimistic", explore_first=True, L=1.0,
         ),
         _built_in(
-            "mp-lucb-printed", lucb, "Algorithm 1 to the letter: cannot learn", _LI,
+            "mp-lucb-printed", lucb, _CONTEXTS, "Algorithm 1 to the letter: cannot learn", _LI,
             target="prediction", base="none", estimate="add", replace="reward",
         ),
-        _built_in("mp-nucb", nucb, "neural model of the perturbation, ranked every slot", _LI),
+        _built_in("mp-nucb", nucb, _CONTEXTS, "neural model of the perturbation, ranked every slot", _LI),
         _built_in(
-            "mp-nucb-rca", nucb, "the same in RCA's frame, pessimistic width", _LI,
+            "mp-nucb-rca", nucb, _CONTEXTS, "the same in RCA's frame, pessimistic width", _LI,
             frame="rca", base="index", width="pessimistic", explore_first=True, base_L=1.0,
         ),
         _built_in(
-            "mp-nucb-printed", nucb, "index, replacement and network as printed; learns what is measured", _LI,
-            dropout=0.1, centre=False, constant=False, base="none", estimate="add", replace="reward",
+            "mp-nucb-printed", nucb, _CONTEXTS, "index, replacement and network as printed; learns what is measured",
+            _LI, dropout=0.1, centre=False, constant=False, base="none", estimate="add", replace="reward",
         ),
+        # Peers: what else the field has for channels that change, and for contexts.
+        _built_in("mp-swucb", sliding_window, _NO_MORE, "mp-ucb over the last slots only", _GARIVIER),
+        _built_in("mp-ducb", discounted, _NO_MORE, "mp-ucb with older slots counting less", _GARIVIER),
+        _built_in(
+            "mp-whittle", learned_whittle, _NO_MORE, "Whittle's index, chains learned from neighbouring slots",
+            "Akbarzadeh and Mahajan, IEEE-TCNS 2024",
+        ),
+        _built_in(
+            "mp-ts-episodes", episodes, _NO_MORE, "Thompson sampling of chains in episodes, on a grid",
+            "Jung, Abeille and Tewari 2019",
+        ),
+        _built_in(
+            "c2ucb", lucb, _CONTEXTS, "one linear model of the reward: tells channels apart by their contexts alone",
+            "Qin, Chen and Zhu, SDM 2014",
+            target="reward", shared=True, base="none", estimate="add", replace="off",
+        ),
+        # With nucb's gamma of 1 both earn less in S1 to S4; between 0.03 and 0.3 it makes little difference.
+        _built_in(
+            "neural-ucb", nucb, _CONTEXTS, "neural model of the reward, and a bound on it",
+            "Zhou, Li and Gu, ICML 2020",
+            gamma=0.1, target="reward", base="none", estimate="add", replace="off", covariance="block",
+        ),
+        _built_in(
+            "neural-ts", nucb, _CONTEXTS, "neural model of the reward, and a draw around it",
+            "Zhang, Zhou, Li and Gu, ICLR 2021",
+            gamma=0.1, target="reward", base="none", estimate="add", replace="off", covariance="block", width="sampled",
+        ),
+        # Beyond the paper.
+        _built_in("mp-belief", belief, _NO_MORE, "beliefs, carried forward by chains learned on the way", _OURS),
+        _built_in("mp-belief-lucb", belief_lucb, _CONTEXTS, "beliefs, and a linear model of the perturbation", _OURS),
+        _built_in("mp-belief-nucb", belief_nucb, _CONTEXTS, "beliefs, and a neural model of the perturbation", _OURS),
+        # Who knows more than anybody does.
+        _built_in("oracle-static", oracle, _PARAMETERS, "the best fixed channels", _LI, value="static"),
+        _built_in(
+            "oracle-contextual", oracle, _BOTH, "the best channels given the contexts", _LI, value="contextual",
+        ),
+        _built_in(
+            "oracle-belief", oracle, _BOTH, "the best given the contexts and what it saw, without look-ahead",
+            "Ahmad, Liu, Javidi, Zhao and Krishnamachari, IEEE-IT 2009",
+        ),
+        _built_in("oracle-whittle", oracle, _BOTH, "the same, by Whittle's index", _LIU, value="whittle"),
+        _built_in(
+            "whittle", oracle, _PARAMETERS, "Whittle's index without contexts", _LIU, value="whittle", contexts=False,
+        ),
+        _built_in("genie", oracle, _EVERYTHING, "the best in hindsight", _LI, value="realised"),
     )
 }  # fmt: skip
 

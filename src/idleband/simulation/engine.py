@@ -17,13 +17,14 @@ from idleband import own
 from idleband.errors import InputError
 from idleband.kernels import compile
 from idleband.kernels.rng import CONTEXTS, POLICY, STATES, stream
-from idleband.policies.base import Known, Policy
+from idleband.policies.base import PARAMETERS, STATES_SEEN, Known, Policy, Truth
 from idleband.policies.registry import Case
 from idleband.scenario.laws import FAULT, OwnLaw
 from idleband.scenario.markov import cumulative
 from idleband.scenario.perturbation import Law
 from idleband.scenario.reward import REWARDS
 from idleband.scenario.scenario import Scenario
+from idleband.scenario.worth import levels, padded, padded_transition
 from idleband.simulation import loop
 from idleband.simulation.loop import CURVES, REFERENCES, TIE, References, Tally, World
 
@@ -59,7 +60,7 @@ def law_of(scenario: Scenario, seed: int, replication: int) -> tuple[Floats, Flo
 def known_of(scenario: Scenario) -> Known:
     """What a policy may know of a scenario beforehand."""
     low, high = scenario.reward_range()
-    h = _padded(scenario.rewards, 0.0)
+    h = padded(scenario.rewards, 0.0)
     return Known(
         K=scenario.K,
         M=scenario.users,
@@ -69,19 +70,24 @@ def known_of(scenario: Scenario) -> Known:
         span=max(1.0, high - low),
         h_span=max(1.0, float(np.ptp(np.concatenate(scenario.rewards)))),
         h=h,
-        good=_padded(scenario.good, False),
+        states=np.array([len(P) for P in scenario.transition]),
+        good=padded(scenario.good, False),
         threshold=scenario.reward == "threshold",
         measured=scenario.feedback == "perturbation",
     )
 
 
-def _padded(rows: tuple[npt.NDArray[Any], ...], fill: Any) -> npt.NDArray[Any]:
-    """Arrays of unlike length as rows of one; at least two states wide."""
-    width = max(2, max(map(len, rows)))
-    table = np.full((len(rows), width), fill)
-    for k, row in enumerate(rows):
-        table[k, : len(row)] = row
-    return table
+def truth_of(scenario: Scenario, theta: Floats, means: Floats) -> Truth:
+    """What an oracle is told of a scenario in one replication."""
+    ends, chance, pay = levels(scenario, theta)
+    return Truth(
+        P=padded_transition(scenario),
+        stationary=padded(scenario.laws, 0.0),
+        mean=means,
+        pay=pay,
+        level_chance=chance,
+        level_end=ends,
+    )
 
 
 def new_world(scenario: Scenario, seed: int, replication: int, theta: Floats) -> World:
@@ -94,8 +100,8 @@ def new_world(scenario: Scenario, seed: int, replication: int, theta: Floats) ->
         context_rng=stream(seed, replication, CONTEXTS),
         start=np.array([cumulative(law[None, :].repeat(len(law), 0), S)[0] for law in scenario.laws]),
         limits=np.array([cumulative(P, S) for P in scenario.transition]),
-        h=_padded(scenario.rewards, 0.0),
-        good=_padded(scenario.good, False),
+        h=padded(scenario.rewards, 0.0),
+        good=padded(scenario.good, False),
         mean_h=scenario.mean_h,
         good_share=scenario.good_shares,
         available=scenario.available,
@@ -114,7 +120,7 @@ def new_world(scenario: Scenario, seed: int, replication: int, theta: Floats) ->
     )
 
 
-def new_tally(scenario: Scenario, world: World, means: Floats, horizon: int) -> Tally:
+def new_tally(scenario: Scenario, world: World, means: Floats, horizon: int, knows: frozenset[str]) -> Tally:
     K, M = scenario.K, scenario.users
     t = checkpoints(horizon)
     return Tally(
@@ -130,8 +136,10 @@ def new_tally(scenario: Scenario, world: World, means: Floats, horizon: int) -> 
         static_worse=np.array([means < min(_largest(means, row, M), default=-np.inf) - TIE for row in world.available]),
         table_mean=scenario.table_means,
         table_best=np.array([_largest(scenario.table_means, row, M).sum() for row in world.available]),
-        sensing=scenario.sensing == "all",
+        sensing=scenario.sensing == "all" or STATES_SEEN in knows,
         hidden=np.full(K, -1, np.int64),
+        told=PARAMETERS in knows,
+        untold=np.full(K, np.nan),
         indices=np.zeros(K),
         scratch=np.zeros(2 * K),
     )
@@ -286,9 +294,10 @@ class CaseRun:
 
         def memory() -> tuple[Any, ...]:
             world = new_world(scenario, seed, replication, theta)
-            tally = new_tally(scenario, world, means, horizon)
+            tally = new_tally(scenario, world, means, horizon, case.policy.knows)
+            told = (truth_of(scenario, theta, means),) if PARAMETERS in case.policy.knows else ()
             with named(case.policy):
-                state = case.policy.init(params, known)
+                state = case.policy.init(params, known, *told)
             return known, world, params, state, stream(seed, replication, POLICY), tally
 
         ready = engine(case.policy, scenario.perturbation.law, memory)

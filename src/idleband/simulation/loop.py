@@ -68,6 +68,8 @@ class Tally(NamedTuple):
     table_best: Floats  # (P,) sum of the M largest of them
     sensing: bool  # whether a policy sees all states before it picks
     hidden: Ints  # (K,) what it sees otherwise: -1
+    told: bool  # whether it sees the perturbations before it picks: an oracle
+    untold: Floats  # (K,) what it sees otherwise: nan
     indices: Floats  # (K,) working arrays lent to the policy
     scratch: Floats  # (2K,)
 
@@ -130,6 +132,7 @@ def run(known: Known, world: World, params: Any, state: Any, rng: Rng, tally: Ta
     earned_carry, table_carry = tally.carry[0], tally.carry[1]
     cursor = tally.cursor[0]
     sensed = world.s if tally.sensing else tally.hidden
+    n = world.n if tally.told else tally.untold
     for t in range(first + 1, last + 1):
         advance(world)
         available = world.available[row]
@@ -137,7 +140,7 @@ def run(known: Known, world: World, params: Any, state: Any, rng: Rng, tally: Ta
         places = min(known.M, usable)
         bar = mth_largest(world.scratch, usable, places) - TIE if places > 0 else 0.0
 
-        slot = Slot(t, world.x, available, sensed, tally.indices, tally.scratch)
+        slot = Slot(t, world.x, available, sensed, n, tally.indices, tally.scratch)
         count = select(known, params, state, rng, slot, tally.picks)
         tally.picked[0] = count
         if count != places:

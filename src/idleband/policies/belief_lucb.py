@@ -1,0 +1,139 @@
+"""MP-Belief-LUCB: MP-Belief's beliefs (`chains.py`), and MP-LUCB's linear model of the perturbation.
+
+Ranked by what a play is worth given the belief and the context. How likely the context spares a good channel is a soft
+P(n < 1 | x) from the prediction and its measured errors (`clearness.py`): there is no width to tune. Where the
+perturbation cannot be had, that chance is learned by logistic regression from the rewards of good slots.
+
+Contexts get a constant as one more entry, so that a law may have an offset.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from idleband.kernels import logistic, ridge
+from idleband.kernels.compile import jit
+from idleband.kernels.rng import normal
+from idleband.kernels.selection import top_m
+from idleband.policies import chains
+from idleband.policies import perturbation_aware as aware
+from idleband.policies.base import Floats, Ints, Known, Rng, Slot
+from idleband.policies.clearness import (
+    Clearness,
+    chance_spared,
+    fill_by_chance,
+    fill_pays,
+    lesson,
+    measures,
+    new_clearness,
+    observe_error,
+)
+
+
+class Params(NamedTuple):
+    lambda_: aware.Lambda = 0.01
+    shared: aware.Shared = False
+    redraw: chains.Redraw = 10
+    look_ahead: chains.LookAhead = True
+    forget: chains.Forget = 0.0
+
+
+class State(NamedTuple):
+    chains: chains.Chains
+    A_inv: Floats  # (K or 1, d + 1, d + 1) inverse of A, one model a channel or one for all
+    theta: Floats  # (K or 1, d + 1)
+    taught: Floats  # (K or 1,) the slot in which a model learned last
+    clearness: Clearness
+    x: Floats  # (K, d + 1) contexts of the slot, and 1
+    v: Floats  # (K, d + 1) A^-1 x
+    q: Floats  # (K,) x' A^-1 x
+    score: Floats  # (K,) theta . x
+
+
+def init(params: Params, known: Known) -> State:
+    models, d = 1 if params.shared else known.K, known.d + 1
+    return State(
+        chains=chains.new_chains(known),
+        A_inv=np.tile(np.eye(d) / params.lambda_, (models, 1, 1)),
+        theta=np.zeros((models, d)),
+        taught=np.zeros(models),
+        clearness=new_clearness(known, models),
+        x=np.ones((known.K, d)),
+        v=np.zeros((known.K, d)),
+        q=np.zeros(known.K),
+        score=np.zeros(known.K),
+    )
+
+
+@jit
+def consider(params: Params, state: State, k: int) -> None:
+    """score, v and q of channel k's context under its model as it is now."""
+    m = 0 if params.shared else k
+    state.score[k] = ridge.predict(state.theta, m, state.x, k)
+    state.q[k] = ridge.width_squared(state.A_inv, m, state.x, state.v, k)
+
+
+@jit
+def predict(known: Known, params: Params, state: State, x: Floats, n_hat: Floats) -> None:
+    """The perturbation of every channel as its model has it now; x (K, d), n_hat (K,)."""
+    for k in range(known.K):
+        m = 0 if params.shared else k
+        n_hat[k] = state.theta[m, known.d] + ridge.predict(state.theta, m, x, k)
+
+
+@jit
+def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+    clearness = state.clearness
+    chains.carry(known, params, state.chains, rng, slot)
+    for k in range(known.K):
+        if chains.redrawn(params, state.chains, k, slot.t):
+            clearness.doubt[k] = normal(rng)
+        for i in range(known.d):
+            state.x[k, i] = slot.x[k, i]
+        consider(params, state, k)
+        if measures(known):
+            fill_pays(known, clearness, 0 if params.shared else k, k, state.score[k], state.q[k])
+        else:
+            score = state.score[k] + clearness.doubt[k] * math.sqrt(state.q[k])
+            fill_by_chance(known, clearness, k, 1.0 - logistic.chance(score), chance_spared(clearness, k))
+        slot.indices[k] = chains.worth(known, params, state.chains, k, slot.sensed[k], clearness.pays)
+    return top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+
+
+@jit
+def update(
+    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
+) -> None:
+    chains.observe(known, params, state.chains, k, s, slot.t)
+    y = lesson(known, state.clearness, k, s, r, n)
+    if math.isnan(y):
+        return
+    m = 0 if params.shared else k
+    if params.shared:  # others have taught it since ranking
+        consider(params, state, k)
+    if params.forget > 0.0:
+        fade(params, state, m, k, slot.t)
+    if measures(known):
+        error = y - state.score[k]
+        observe_error(state.clearness, m, error, state.q[k])
+        ridge.learn(state.A_inv, state.theta, m, state.v, k, state.q[k], error)
+    else:
+        logistic.learn(state.A_inv, state.theta, m, state.v, k, state.q[k], state.score[k], y)
+
+
+@jit
+def fade(params: Params, state: State, m: int, k: int, t: int) -> None:
+    """What model m has learned counts less by the slots that have passed: A^-1 grows, but at x not beyond the prior."""
+    d = state.x.shape[1]
+    size = 0.0
+    for i in range(d):
+        size += state.x[k, i] * state.x[k, i]
+    most = size / params.lambda_ / state.q[k] if state.q[k] > 0.0 else 1.0
+    grow = max(1.0, min(most, math.exp((t - state.taught[m]) / params.forget)))
+    for i in range(d):
+        state.v[k, i] *= grow
+        for j in range(d):
+            state.A_inv[m, i, j] *= grow
+    state.q[k] *= grow
+    state.taught[m] = t

@@ -1,0 +1,104 @@
+"""MP-Belief-NUCB: MP-Belief's beliefs (`chains.py`), and MP-NUCB's network for the perturbation (`nucb.py`).
+
+As MP-Belief-LUCB, with a network per channel in the place of the linear model, for laws that are not lines. Its doubt
+at a context is g' A^-1 g / D. Where the perturbation cannot be had, the network learns the chance that a good slot is
+spoilt.
+"""
+
+import math
+from typing import Annotated, NamedTuple
+
+from idleband.kernels.compile import jit
+from idleband.kernels.covariance import COVARIANCES, DIAGONAL, width_squared
+from idleband.kernels.rng import normal
+from idleband.kernels.selection import top_m
+from idleband.policies import chains, nucb
+from idleband.policies import perturbation_aware as aware
+from idleband.policies.base import AtLeast, Floats, Ints, Known, OneOf, Rng, Slot
+from idleband.policies.clearness import (
+    Clearness,
+    chance_spared,
+    fill_by_chance,
+    fill_pays,
+    lesson,
+    measures,
+    new_clearness,
+    observe_error,
+)
+
+
+class Params(NamedTuple):
+    lambda_: Annotated[float, AtLeast(1e-6), "lambda in A = lambda I + sum g g' / D"] = 1.0
+    L: Annotated[int, AtLeast(2, 16), "layers of the network, the output included"] = 2
+    D: Annotated[int, AtLeast(2, 1024), "units in each hidden layer"] = 16
+    learning_rate: Annotated[float, AtLeast(0.0, 1.0), "of Adam"] = 0.005
+    dropout: Annotated[float, AtLeast(0.0, 0.9), "chance of a hidden unit to be left out of a step"] = 0.0
+    batch: Annotated[int, AtLeast(1, 1024), "samples in a step of training"] = 16
+    memory: Annotated[int, AtLeast(1, 10**6), "samples that a network keeps to train on again"] = 1000
+    train_every: Annotated[int, AtLeast(1, 10**6), "slots with samples of a network between two steps"] = 1
+    centre: Annotated[bool, "contexts on [-1, 1] instead of [0, 1]"] = True
+    constant: Annotated[bool, "1 as one more input"] = True
+    covariance: Annotated[int, OneOf(*COVARIANCES), "A whole, one block a hidden unit, or its diagonal"] = DIAGONAL
+    shared: aware.Shared = False
+    redraw: chains.Redraw = 10
+    look_ahead: chains.LookAhead = True
+    forget: chains.Forget = 0.0
+
+
+class State(NamedTuple):
+    chains: chains.Chains
+    net: nucb.State
+    clearness: Clearness
+
+
+check = nucb.check
+
+
+def init(params: Params, known: Known) -> State:
+    net = nucb.init(params, known)
+    return State(chains.new_chains(known), net, new_clearness(known, len(net.nets.W)))
+
+
+@jit
+def predict(known: Known, params: Params, state: State, x: Floats, n_hat: Floats) -> None:
+    """The perturbation of every channel as its network has it now; x (K, d), n_hat (K,)."""
+    nucb.predict(known, params, state.net, x, n_hat)
+
+
+@jit
+def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+    net, clearness, estimates = state.net, state.clearness, state.net.estimates
+    chains.carry(known, params, state.chains, rng, slot)
+    nucb.begin_slot(known, params, net, rng, slot)
+    for k in range(known.K):
+        if chains.redrawn(params, state.chains, k, slot.t):
+            clearness.doubt[k] = normal(rng)
+        m = 0 if params.shared else k
+        nucb.differentiate(params, net, k)
+        # Divided by D, the weights' doubt is in the units of the errors: A has g g' / D for each of them.
+        estimates.q[k] = width_squared(net.covariance, m, net.vectors, k) / params.D
+        estimates.ranked[k] = slot.t
+        if measures(known):
+            fill_pays(known, clearness, m, k, estimates.n_hat[k], estimates.q[k])
+        else:
+            spoilt = estimates.n_hat[k] + clearness.doubt[k] * math.sqrt(clearness.square[m] * estimates.q[k])
+            good = 1.0 - min(1.0, max(0.0, spoilt))
+            fill_by_chance(known, clearness, k, good, chance_spared(clearness, k))
+        slot.indices[k] = chains.worth(known, params, state.chains, k, slot.sensed[k], clearness.pays)
+    net.awaited[0] = top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+    return net.awaited[0]
+
+
+@jit
+def update(
+    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
+) -> None:
+    chains.observe(known, params, state.chains, k, s, slot.t)
+    net = state.net
+    y = lesson(known, state.clearness, k, s, r, n)
+    if not math.isnan(y):
+        nucb.recall(known, params, net, slot, k)
+        error = y - net.estimates.n_hat[k]
+        observe_error(state.clearness, 0 if params.shared else k, error, net.estimates.q[k])
+        nucb.take_in(params, net, slot, k, y)
+    nucb.train_if_due(params, net, rng, k)

@@ -1,0 +1,188 @@
+"""What the belief policies learn of each channel's chain, and what they believe of its state now.
+
+A two-state channel's p01 and p10 are learned from every pair of observations, however far apart (`two_state.py`); of
+a channel with more states rows of transition probabilities are learned from neighbouring slots, as Dirichlet counts.
+Every `redraw` slots a channel's probabilities are drawn anew from their posterior and held until the next draw:
+Thompson sampling, whose draws differ as long as there is doubt. The belief, the law of the state now, is carried
+forward with the draw from the state that was seen last.
+
+What a channel is worth follows from the belief and from what each state pays. With `look_ahead` the chance w of the
+better state is replaced by Whittle's index of it, which also counts what a look is worth later; for two states only.
+Where contexts matter this is not quite the index of the channel with its contexts (`subsidy.py` has that), but with
+all parameters known it earns as much in S1 to S4, within 0.001 a slot.
+
+`forget`: what was seen so many slots ago counts 1/e, for channels whose primary users change their habits.
+"""
+
+import math
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from idleband.kernels import two_state
+from idleband.kernels.compile import jit
+from idleband.kernels.rng import gamma, normal
+from idleband.kernels.whittle import whittle
+from idleband.policies.base import AtLeast, Floats, Ints, Known, Rng, Slot
+from idleband.policies.sight import NEVER, Sight, age_of, new_sight, saw
+
+Redraw = Annotated[int, AtLeast(1, 10**9), "slots between two draws of a channel's transition probabilities"]
+LookAhead = Annotated[bool, "count what is gained by knowing the state: Whittle's index (two states)"]
+Forget = Annotated[float, AtLeast(0.0), "slots after which what was seen counts 1/e; 0: nothing is forgotten"]
+
+FRESH = 1.02  # a posterior is made anew when it has so many times the observations it was made from
+STALE = 0.125  # or when so large a part of `forget` has passed
+
+
+class Chains(NamedTuple):
+    sight: Sight
+    pairs: Floats  # (K, BINS, 2, 2) how often state i was followed, so long after, by state j; two-state channels
+    rows: Floats  # (K, S, S) how often i was followed by j in the next slot; channels with more states
+    seen: Floats  # (K,) observations in all
+    due: Floats  # (K,) of them at which the posterior is made anew
+    since: Floats  # (K,) slot to which the weights of what was seen refer
+    mode: Floats  # (K, 2) posterior of a two-state channel: logits of p01 and p10
+    spread: Floats  # (K, 3) and a root of their covariance
+    P: Floats  # (K, S, S) the draw
+    law: Floats  # (K, S) the belief
+    begun: Ints  # (1,) the first slot, in which every channel gets a draw
+    ages: Floats  # (BINS,) of the bins in `pairs`
+    room: Floats  # (S,) working array
+
+
+def new_chains(known: Known) -> Chains:
+    K, S = known.h.shape
+    law = (np.arange(S) < known.states[:, None]) / known.states[:, None]
+    return Chains(
+        sight=new_sight(K),
+        pairs=np.zeros((K, two_state.BINS, 2, 2)),
+        rows=np.zeros((K, S, S)),
+        seen=np.zeros(K),
+        due=np.zeros(K),
+        since=np.zeros(K),
+        mode=np.zeros((K, 2)),
+        # Of two uniform priors as they are in logits, before anything was seen.
+        spread=np.tile([math.sqrt(2.0), 0.0, math.sqrt(2.0)], (K, 1)),
+        P=np.repeat(law[:, None, :], S, axis=1),
+        law=law.copy(),
+        begun=np.full(1, -1, np.int64),
+        ages=two_state.AGES.copy(),
+        room=np.zeros(S),
+    )
+
+
+@jit
+def carry(known: Known, params: Any, chains: Chains, rng: Rng, slot: Slot) -> None:
+    """A slot has begun: beliefs move on by one step of their chains, and some channels get a new draw."""
+    if chains.begun[0] < 0:
+        chains.begun[0] = slot.t
+    P, law = chains.P, chains.law
+    for k in range(known.K):
+        fresh = redrawn(params, chains, k, slot.t)
+        if fresh:
+            draw(known, params, chains, rng, k, slot.t)
+        if known.states[k] > 2:
+            for j in range(known.states[k]):
+                chains.room[j] = 0.0
+                for i in range(known.states[k]):
+                    chains.room[j] += law[k, i] * P[k, i, j]
+            for j in range(known.states[k]):
+                law[k, j] = chains.room[j]
+        else:
+            good = P[k, 0, 1] + (P[k, 1, 1] - P[k, 0, 1]) * law[k, 1]
+            if fresh:  # the whole way from what was seen last, with the new draw
+                rho = P[k, 1, 1] - P[k, 0, 1]
+                good = P[k, 0, 1] / (1.0 - rho)
+                if chains.sight.state[k] != NEVER:
+                    passed = two_state.power(rho, float(age_of(chains.sight, k, slot.t)), True)
+                    good += passed * (chains.sight.state[k] - good)
+            law[k, 0] = 1.0 - good
+            law[k, 1] = good
+
+
+@jit
+def redrawn(params: Any, chains: Chains, k: int, t: int) -> bool:
+    """Whether channel k gets a new draw in slot t: one after the other, so that no slot has much to do."""
+    return (t + k) % params.redraw == 0 or t == chains.begun[0]
+
+
+@jit
+def draw(known: Known, params: Any, chains: Chains, rng: Rng, k: int, t: int) -> None:
+    """New transition probabilities of channel k from their posterior."""
+    if params.forget > 0.0 and t - chains.since[k] > STALE * params.forget:
+        make_posterior(known, params, chains, k, t)
+    P = chains.P
+    if known.states[k] <= 2:
+        first, second = normal(rng), normal(rng)
+        spread = chains.spread
+        p01 = two_state.logistic(chains.mode[k, 0] + spread[k, 0] * first)
+        p10 = two_state.logistic(chains.mode[k, 1] + spread[k, 1] * first + spread[k, 2] * second)
+        P[k, 0, 0], P[k, 0, 1] = 1.0 - p01, p01
+        P[k, 1, 0], P[k, 1, 1] = p10, 1.0 - p10
+        return
+    for i in range(known.states[k]):
+        total = 0.0
+        for j in range(known.states[k]):
+            P[k, i, j] = gamma(rng, 1.0 + chains.rows[k, i, j])
+            total += P[k, i, j]
+        for j in range(known.states[k]):
+            P[k, i, j] /= total
+
+
+@jit
+def make_posterior(known: Known, params: Any, chains: Chains, k: int, t: int) -> None:
+    """Bring channel k's posterior up to what has been seen, and forget what is to be forgotten."""
+    if params.forget > 0.0:
+        keep = math.exp((chains.since[k] - t) / params.forget)
+        for b in range(chains.pairs.shape[1]):
+            for i in range(2):
+                for j in range(2):
+                    chains.pairs[k, b, i, j] *= keep
+        for i in range(known.states[k]):
+            for j in range(known.states[k]):
+                chains.rows[k, i, j] *= keep
+        chains.seen[k] *= keep
+    chains.since[k] = t
+    chains.due[k] = FRESH * chains.seen[k] + 1.0
+    if known.states[k] <= 2:
+        two_state.fit(chains.pairs, chains.ages, k, chains.mode, chains.spread)
+
+
+@jit
+def observe(known: Known, params: Any, chains: Chains, k: int, s: int, t: int) -> None:
+    """Channel k was in state s in slot t."""
+    before = chains.sight.state[k]
+    if before != NEVER:
+        age = age_of(chains.sight, k, t)
+        # Instead of fading what is older, what is newer counts more, until the posterior is made anew.
+        weight = math.exp((t - chains.since[k]) / params.forget) if params.forget > 0.0 else 1.0
+        if known.states[k] <= 2:
+            chains.pairs[k, two_state.bin_of(age), before, s] += weight
+        elif age == 1:
+            chains.rows[k, before, s] += weight
+        chains.seen[k] += weight
+        if chains.seen[k] >= chains.due[k]:
+            make_posterior(known, params, chains, k, t)
+    saw(chains.sight, k, s, t)
+    for j in range(known.states[k]):
+        chains.law[k, j] = 1.0 if j == s else 0.0
+
+
+@jit
+def worth(known: Known, params: Any, chains: Chains, k: int, sensed: int, pays: Floats) -> float:
+    """What a play of channel k is worth, if its states pay pays[k]; where its state is sensed there is no doubt."""
+    if sensed >= 0:
+        return pays[k, sensed]
+    law, P = chains.law, chains.P
+    if known.states[k] > 2:
+        total = 0.0
+        for j in range(known.states[k]):
+            total += law[k, j] * pays[k, j]
+        return total
+    if pays[k, 1] >= pays[k, 0]:
+        good, low, span = law[k, 1], pays[k, 0], pays[k, 1] - pays[k, 0]
+        p01, p10 = P[k, 0, 1], P[k, 1, 0]
+    else:
+        good, low, span = law[k, 0], pays[k, 1], pays[k, 0] - pays[k, 1]
+        p01, p10 = P[k, 1, 0], P[k, 0, 1]
+    return low + span * (whittle(p01, p10, good) if params.look_ahead else good)

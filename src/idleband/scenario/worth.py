@@ -1,0 +1,106 @@
+"""What a scenario is worth to who knows it: levels of the perturbation, and the bound that nobody passes."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from idleband.kernels import subsidy
+from idleband.scenario.reward import HIGH, LOW
+from idleband.scenario.scenario import Scenario
+
+Floats = npt.NDArray[np.float64]
+
+STEPS = 64  # levels that the perturbation is cut into under the additive reward
+FAR = 1e300  # beyond any perturbation
+MOST_WORK = 10**10  # multiplications that a bound may take, about: some seconds
+
+
+def padded(rows: tuple[npt.NDArray[Any], ...], fill: Any) -> npt.NDArray[Any]:
+    """Arrays of unlike length as rows of one; at least two states wide."""
+    width = max(2, max(map(len, rows)))
+    table = np.full((len(rows), width), fill)
+    for k, row in enumerate(rows):
+        table[k, : len(row)] = row
+    return table
+
+
+def padded_transition(scenario: Scenario) -> Floats:
+    """(K, S, S) transition matrices; zero where a channel has no such state."""
+    S = max(2, max(map(len, scenario.transition)))
+    P = np.zeros((scenario.K, S, S))
+    for k, matrix in enumerate(scenario.transition):
+        P[k, : len(matrix), : len(matrix)] = matrix
+    return P
+
+
+def levels(scenario: Scenario, theta: Floats) -> tuple[Floats, Floats, Floats]:
+    """Levels of the perturbation between which the reward of a state differs: (K, L) where each ends (not included; the
+    last far beyond), (K, L) how often it comes, and (K, L, S) what a state pays there.
+
+    The threshold reward has three: n < 0, where every state pays; n < 1, where good ones do; the rest. Under the
+    additive reward the perturbation is cut into STEPS equal ones, each for the value in its middle.
+    """
+    K = scenario.K
+    if scenario.reward == "threshold":
+        ends = np.tile([0.0, 1.0, FAR], (K, 1))
+        good = padded(scenario.good, False)
+        pay = np.full((K, 3, good.shape[1]), LOW)
+        pay[:, 0] = HIGH
+        pay[:, 1][good] = HIGH
+    else:
+        law = scenario.perturbation.law
+        edges = np.array([np.linspace(*law.bounds(row), STEPS + 1) for row in theta])
+        ends = np.concatenate([edges[:, 1:-1], np.full((K, 1), FAR)], axis=1)
+        pay = padded(scenario.rewards, 0.0)[:, None, :] - (0.5 * (edges[:, 1:] + edges[:, :-1]))[:, :, None]
+    # Asked at each end for all channels, of which most have the same theta.
+    columns = [_chances(scenario, theta, ends[:, i]) for i in range(ends.shape[1] - 1)]
+    reached = np.column_stack([np.zeros(K), *columns, np.ones(K)])
+    return ends, np.diff(reached, axis=1).clip(0.0), pay
+
+
+def _chances(scenario: Scenario, theta: Floats, at: Floats) -> Floats:
+    """(K,) P(n < at[k])."""
+    law, d = scenario.perturbation.law, scenario.dimension
+    known: dict[tuple[float, ...], float] = {}
+    for row, level in zip(theta.tolist(), at.tolist(), strict=True):
+        if (*row, level) not in known:
+            known[*row, level] = law.chance(np.array(row), d, level)[0]
+    return np.array([known[*row, level] for row, level in zip(theta.tolist(), at.tolist(), strict=True)])
+
+
+def bound(scenario: Scenario, theta: Floats | None = None) -> float | None:
+    """The most that can be earned a slot in the long run by who sees only what is played, whatever it knows: with a
+    theta, or without perturbation. See `kernels.subsidy`. None where every channel is sensed (then it holds for nobody)
+    or where it would take too long.
+
+    Channels that are not available count as if they were: a bound still, if not a close one.
+    """
+    if scenario.sensing == "all":
+        return None
+    if theta is None:
+        from idleband.scenario.build import scenario as build
+
+        clear = build(scenario, perturbation="none")
+        return _bound(clear, np.zeros((scenario.K, 1)))
+    return _bound(scenario, theta)
+
+
+def _bound(scenario: Scenario, theta: Floats) -> float | None:
+    P = padded_transition(scenario)
+    _, chance, pay = levels(scenario, theta)
+    K, L, S = pay.shape
+    if float(K) * L * S**2 * subsidy.ages_to_forget(P) * 500 > MOST_WORK:
+        return None
+    plays = float(np.minimum(scenario.available.sum(axis=1), scenario.users).mean())
+    # Rounded, because a drawn theta meets its chance to some 1e-15: replications then share one solution.
+    return _solved(P.tobytes(), chance.round(10).tobytes(), pay.tobytes(), (K, L, S), plays)
+
+
+@lru_cache(maxsize=64)
+def _solved(P: bytes, chance: bytes, pay: bytes, shape: tuple[int, int, int], plays: float) -> float:
+    K, L, S = shape
+    paid = np.frombuffer(pay).reshape(K, L, S)
+    world = subsidy.channels(np.frombuffer(P).reshape(K, S, S), paid, np.frombuffer(chance).reshape(K, L))
+    return subsidy.bound(world, plays, float(paid.min()), float(paid.max()))
