@@ -198,8 +198,8 @@ def _run(options: argparse.Namespace) -> None:
     figures = save_figures(study.scenario, study.results, out)
     if options.json:
         rows = study.table().reset_index().to_dict("records")
-        # One replication has no interval, and JSON no infinity.
-        table = [{key: None if value == math.inf else value for key, value in row.items()} for row in rows]
+        # One replication has no interval, where all is sensed there is no bound, and JSON has neither inf nor nan.
+        table = [{k: v if isinstance(v, str) or math.isfinite(v) else None for k, v in row.items()} for row in rows]
         answer = {"results": str(out / "results.parquet"), "figures": list(map(str, figures)), "per_slot": table}
         print(json.dumps(answer, indent=1, allow_nan=False))
         return

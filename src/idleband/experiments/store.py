@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tomli_w
 
 from idleband.durable import TEMPORARY, write_durably
@@ -297,12 +298,19 @@ def read_results(folder: Path) -> tuple[Scenario, int, list[Result], bool]:
                 {k: v for k, v in first.items() if k not in fixed and v is not None},
                 seed,
                 t,
-                {name: part.column(name).to_numpy().astype(float).reshape(-1, len(t)) for name in COLUMNS},
+                {name: _curve(part, name).reshape(-1, len(t)) for name in COLUMNS},
                 plays.column("plays").to_numpy()[play_labels == label].reshape(-1, scenario.K),
             )
         )
     asked = len(data.get("policy", [])), size.get("replications")
     return scenario, seed, results, asked == (len(results), len(results[0].plays))
+
+
+def _curve(part: Any, name: str) -> npt.NDArray[np.float64]:
+    """A column; nan, if it was not yet there when the study was stored."""
+    if name not in part.column_names:
+        return np.full(len(part), np.nan)
+    return np.asarray(part.column(name).to_numpy(), float)
 
 
 AGAIN = "the command that made it makes it anew"

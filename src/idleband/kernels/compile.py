@@ -38,6 +38,9 @@ OPTIONS: Mapping[str, Any] = types.MappingProxyType({"error_model": "numpy", "no
 ALLOCATING: Mapping[str, Any] = types.MappingProxyType({**OPTIONS, "_nrt": True})
 
 
+INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]  # NUMBA_DISABLE_JIT=1: nothing is compiled
+
+
 def jit(function: F, *, allocates: bool = False) -> F:
     """Compile a function the first time it is called (never, under `NUMBA_DISABLE_JIT=1`).
 

@@ -120,6 +120,7 @@ RESERVED = frozenset(
         "regret_contextual",
         "regret_genie",
         "regret_table",
+        "regret_bound",
         "suboptimal_static",
         "suboptimal_contextual",
         "collisions",

@@ -4,6 +4,7 @@ from typing import Any
 
 from idleband.report.text import aligned
 from idleband.scenario.scenario import Scenario
+from idleband.scenario.worth import bound
 
 
 def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
@@ -28,6 +29,8 @@ def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
         "clear_standard_error": clear_error,
         "best_without_perturbation": [k + 1 for k in scenario.best(table)],
         "best_with_perturbation": [k + 1 for k in scenario.best(means)],
+        "bound_without_perturbation": bound(scenario),
+        "bound_with_perturbation": bound(scenario, theta),
     }
 
 
@@ -71,6 +74,12 @@ def card_text(data: dict[str, Any]) -> str:
         f"* the best {data['users']}: {', '.join(map(str, sorted(best)))} without perturbation,"
         f" {', '.join(map(str, sorted(best_perturbed)))} with it",
     ]
+    most, most_perturbed = data["bound_without_perturbation"], data["bound_with_perturbation"]
+    if most is not None and most_perturbed is not None:
+        lines.append(
+            f"nobody who sees only what is played earns more in a slot, in the long run, than {most:.3f} without"
+            f" perturbation, {most_perturbed:.3f} with it"
+        )
     errors = {"mean, perturbed": data["mean_standard_error"], "P(n<1)": data["clear_standard_error"]}
     lines += [f"{what}: from a sample, standard error {error:.1g}" for what, error in errors.items() if error]
     return "\n".join(lines)

@@ -28,6 +28,7 @@ REFERENCE_NAMES = {
     "contextual": "the best channels given the contexts",
     "genie": "the best channels in hindsight",
     "table": "the best fixed channels, in means without perturbation",
+    "bound": "the most that can be earned by who sees only what is played",
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from idleband.kernels import subsidy
+from idleband.kernels import compile, subsidy
 from idleband.scenario.reward import HIGH, LOW
 from idleband.scenario.scenario import Scenario
 
@@ -14,7 +14,8 @@ Floats = npt.NDArray[np.float64]
 
 STEPS = 64  # levels that the perturbation is cut into under the additive reward
 FAR = 1e300  # beyond any perturbation
-MOST_WORK = 10**10  # multiplications that a bound may take, about: some seconds
+# Multiplications that a bound may take, about: some seconds.
+MOST_WORK = 10**5 if compile.INTERPRETED else 10**10
 
 
 def padded(rows: tuple[npt.NDArray[Any], ...], fill: Any) -> npt.NDArray[Any]:

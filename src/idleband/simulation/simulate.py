@@ -23,7 +23,8 @@ from idleband.scenario import fields
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.reward import reward
 from idleband.scenario.scenario import Scenario
-from idleband.simulation.engine import CaseRun, ReferenceRun, Tick, checkpoints, in_segments
+from idleband.scenario.worth import bound
+from idleband.simulation.engine import CaseRun, ReferenceRun, Tick, checkpoints, in_segments, law_of
 from idleband.simulation.loop import CURVES, REFERENCES
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ COLUMNS = {
     "regret_contextual": np.float64,
     "regret_genie": np.float64,
     "regret_table": np.float64,
+    "regret_bound": np.float64,  # nan where there is no bound
     "suboptimal_static": np.int64,
     "suboptimal_contextual": np.int64,
     "collisions": np.int64,
@@ -227,8 +229,8 @@ class Result:
         return int(self.t[-1])
 
     def regret(self, reference: str = "static") -> Floats:
-        """(R, C) cumulative regret against `static`, `contextual`, `genie` or `table`."""
-        return self.curves["regret_" + fields.choice(reference, "reference", (*REFERENCES, "table"))]
+        """(R, C) cumulative regret against `static`, `contextual`, `genie`, `table` or `bound`."""
+        return self.curves["regret_" + fields.choice(reference, "reference", (*REFERENCES, "table", "bound"))]
 
     def columns(self) -> dict[str, Any]:
         """The tidy table, column by column: one row per replication and checkpoint."""
@@ -258,6 +260,9 @@ def assemble(scenario: Scenario, case: Case, seed: int, horizon: int, outcomes: 
     curves = {name: np.array([outcome.curves[i] for outcome in cases]) for i, name in enumerate(CURVES)}
     for i, name in enumerate(REFERENCES):
         curves[f"regret_{name}"] = np.array([outcome.curves[i] for outcome in walks]) - curves["reward"]
+    most = [bound(scenario, law_of(scenario, seed, i)[0]) for i in range(R)]
+    by_slot = np.array([np.nan if one is None else one for one in most])
+    curves["regret_bound"] = by_slot[:, None] * checkpoints(horizon) - curves["reward"]
     return Result(
         scenario,
         case.policy.name,
