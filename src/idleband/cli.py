@@ -28,16 +28,17 @@ from rich.text import Text
 
 from idleband.durable import write_durably
 from idleband.errors import InputError, unknown
+from idleband.experiments.ranking import LEGEND, NEEDED, Row, ranking, ranking_csv, ranking_json, ranking_text
 from idleband.experiments.spec import Experiment, every_policy, experiment, read_experiment
 from idleband.experiments.store import check_place
-from idleband.experiments.study import Study, load, run_experiment
+from idleband.experiments.study import Study, Work, load, run_experiment, run_experiments
 from idleband.paper.page import Page, write_report
 from idleband.paper.plan import PARTS, QUICK, Size
 from idleband.paper.run import SETTINGS, check_size, reproduce
 from idleband.paper.summary import claim_rows, summary_text
 from idleband.policies.registry import POLICIES, Case, policy
 from idleband.report.card import card, card_text
-from idleband.report.plots import learned_figure, save_figure, save_figures
+from idleband.report.plots import Standing, learned_figure, ranking_figure, save_figure, save_figures
 from idleband.report.text import aligned
 from idleband.scenario import fields
 from idleband.scenario.build import scenario
@@ -77,6 +78,19 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", metavar="DIR", help="where the results go (default results/NAME)")
     run.add_argument("--threads", metavar="N", help="default: one per core")
 
+    ranked = add("compare", "many policies side by side, ranked, with paired intervals", _compare)
+    ranked.add_argument("what", metavar="SCENARIO|FILE.toml", nargs="+", help="S1, S2, ..., S1..S4 for all of them")
+    ranked.add_argument("--all", action="store_true", help="every policy of the package")
+    ranked.add_argument(
+        "--policy", action="append", metavar="NAME[:key=value,...]",
+        help=f"a policy, or file.py:NAME; may be repeated, and stand beside --all (default: {', '.join(SHORTLIST)})",
+    )  # fmt: skip
+    ranked.add_argument("--horizon", metavar="T", default="1e5", help="slots (default 1e5)")
+    ranked.add_argument("--replications", metavar="R", default="5", help="independent repetitions (default 5)")
+    ranked.add_argument("--seed", metavar="N", default="0", help="default 0")
+    ranked.add_argument("--out", metavar="DIR", help="where the results go (default results/compare)")
+    ranked.add_argument("--threads", metavar="N", help="default: one per core")
+
     paper = add("reproduce", "the paper, end to end: tables, figures, claims with verdicts, one report", _reproduce)
     paper.add_argument("--quick", action="store_true", help="a first look: 10^4 slots, three replications")
     paper.add_argument(
@@ -113,11 +127,11 @@ def _parser() -> argparse.ArgumentParser:
     plot = add("plot", "the figures again, from stored results only", _plot)
     plot.add_argument("folder", metavar="DIR")
     speed = add("bench", "speed here, per policy, beside the bare loop", _bench)
-    for command in (run, learn, show):
+    for command in (run, ranked, learn, show):
         command.add_argument(
             "--perturbation", metavar="LAW", help="another law than the scenario's: FILE.py:NAME or " + ", ".join(LAWS)
         )
-    for command in (run, paper, report, learn, scenarios, policies, show, cost, speed):
+    for command in (run, ranked, paper, report, learn, scenarios, policies, show, cost, speed):
         command.add_argument("--json", action="store_true", help="for programs")
     return parser
 
@@ -236,6 +250,71 @@ def _case(text: str) -> Case:
     return policy(head, **parameters)
 
 
+# --- compare ---------------------------------------------------------------------------------------------------------
+
+SHORTLIST = ("rca-m", "mp-ucb", "mp-lucb", "mp-belief", "mp-belief-lucb", "oracle-belief", "oracle-whittle")
+
+
+def _compare(options: argparse.Namespace) -> None:
+    names = [name for what in options.what for name in _between(what)]
+    worlds = [_scenario(name, options.perturbation) for name in dict.fromkeys(names)]
+    for world in worlds:
+        if [other.name for other in worlds].count(world.name) > 1:
+            raise InputError(f"scenario {world.name}: two of them have this name; give them others")
+    own = [_case(text) for text in options.policy or ()]
+    cases = own
+    if options.all or not own:
+        given = {case.label for case in own}
+        listed = every_policy() if options.all else [policy(name) for name in SHORTLIST]
+        cases = own + [case for case in listed if case.label not in given]
+    # What the gap is measured between comes along.
+    cases += [policy(name) for name in NEEDED if name not in {case.policy.name for case in cases}]
+    out, threads = _out(options, "compare"), _threads(options)
+    specs = [experiment(world, cases, options.horizon, options.replications, options.seed) for world in worlds]
+    with _Bar() as bar:
+
+        def started(merged: Experiment, missing: int, total: int) -> None:
+            bar.expect(missing * merged.horizon)
+
+        work = [Work(spec, out / spec.scenario.name, started, bar.advance) for spec in specs]
+        bar.start(0)
+        studies = run_experiments(work, threads=threads, preparing=bar.prepare)
+    wanted = {case.label for case in cases}
+    tables = [[row for row in ranking(study) if row.label in wanted] for study in studies]
+    rows = [row for table in tables for row in table]
+    write_durably(out / "ranking.csv", ranking_csv(rows).encode())
+    figures = save_figure(_ranking_figure(tables), out / "ranking")
+    if options.json:
+        answer = {"ranking": ranking_json(rows), "table": str(out / "ranking.csv"), "figures": list(map(str, figures))}
+        print(json.dumps(answer, indent=1, allow_nan=False))
+        return
+    for table in tables:
+        print(ranking_text(table), end="\n\n")
+    print(f"{LEGEND}\n\nfigure:  {figures[0]}  (and .svg)\ntable:   {out / 'ranking.csv'}")
+
+
+def _between(what: str) -> list[str]:
+    """S1..S4 is all presets from the one to the other."""
+    first, dots, last = what.partition("..")
+    presets = list(PRESETS)
+    if not dots or what.endswith(".toml"):
+        return [what]
+    for name in (first, last):
+        if name not in PRESETS:
+            raise unknown("scenario", name, PRESETS)
+    return presets[presets.index(first) : presets.index(last) + 1]
+
+
+def _ranking_figure(tables: Sequence[Sequence[Row]]) -> Any:
+    panels = {}
+    for table in tables:
+        first = table[0]
+        references = {name: first.reward + getattr(first, f"regret_{name}") for name in ("static", "bound", "genie")}
+        standings = [Standing(row.label, row.knows, row.reward, row.reward_pm) for row in table]
+        panels[f"{first.scenario} ({first.perturbation})"] = (standings, references)
+    return ranking_figure(panels)
+
+
 # --- the paper -------------------------------------------------------------------------------------------------------
 
 
@@ -340,14 +419,20 @@ class _Bar:
         fixed = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
         columns = (*fixed, *((_Rate(),) if rate else ()), TimeRemainingColumn())
         self.display = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-        self.task = TaskID(0)
+        self.task, self.total = TaskID(0), 0.0
 
     def __enter__(self) -> Self:
         return self
 
     def start(self, slots: float) -> None:
         self.display.start()
+        self.total = slots
         self.task = self.display.add_task("", total=slots)
+
+    def expect(self, slots: float) -> None:
+        """So many slots more than it was started with."""
+        self.total += slots
+        self.display.update(self.task, total=self.total)
 
     def prepare(self, policy: str) -> None:
         self.say(f"compiling {policy}, once")

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 import platform
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,22 +86,27 @@ class Store:
         with contextlib.suppress(OSError), (self.folder / TIMES).open("a") as file:
             file.write(f"{key},{outcome.seconds:.4f}\n")
 
-    def seconds(self, keys: Iterable[str]) -> float:
-        """Processor time of units, as far as it is known."""
+    def times(self) -> dict[str, float]:
+        """Processor time of units, by their keys, as far as it is known."""
         times: dict[str, float] = {}
         with contextlib.suppress(OSError):
             for line in (self.folder / TIMES).read_text(errors="replace").splitlines():
                 with contextlib.suppress(ValueError):
                     key, _, time = line.partition(",")
                     times[key] = float(time)
+        return times
+
+    def seconds(self, keys: Iterable[str]) -> float:
+        """Processor time of units together, as far as it is known."""
+        times = self.times()
         return sum(times.get(key, 0.0) for key in keys)
 
-    def load(self, key: str) -> Outcome:
+    def load(self, key: str, seconds: float = math.nan) -> Outcome:
         path = self._unit(key)
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as data:
                 header = json.loads(data["header"].tobytes())
-                outcome = Outcome(data["curves"], data["plays"], None, str(header["note"]))
+                outcome = Outcome(data["curves"], data["plays"], None, str(header["note"]), seconds)
             if header["schema"] != SCHEMA or header["key"] != key:
                 raise ValueError("its header is another unit's")
         except Exception as error:  # whatever a damaged archive makes its reader stumble over

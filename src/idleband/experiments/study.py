@@ -1,6 +1,7 @@
 """A study: several policies on the same sample paths, side by side."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,7 +162,9 @@ class _Running:
         self.keys = unit_keys(self.spec, self.spec.units)
         self.outcomes: dict[Unit, Outcome] = {}
         if store is not None:
-            self.outcomes |= {unit: store.load(key) for unit, key in self.keys.items() if store.has(key)}
+            times = store.times()
+            there = {unit: key for unit, key in self.keys.items() if store.has(key)}
+            self.outcomes |= {unit: store.load(key, times.get(key, math.nan)) for unit, key in there.items()}
         self.missing = [unit for unit in self.keys if unit not in self.outcomes]
         self.lock = Lock()
 

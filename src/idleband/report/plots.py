@@ -1,9 +1,9 @@
 """Figures, from results alone."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -132,6 +132,62 @@ def learned_figure(found: Sequence[Learned]) -> "Figure":
         f"root mean square error over {R} replication{'s' * (R > 1)}; 1 is no better than a constant",
         fontsize=11,
     )
+    return figure
+
+
+class Standing(NamedTuple):
+    """A policy in a ranking, as it is drawn."""
+
+    label: str
+    knows: str
+    reward: float
+    half: float  # of its interval; nan: none
+
+
+KNOWN_COLOURS = {
+    "played states": "#0072B2",
+    "contexts": "#009E73",
+    "parameters": "#E69F00",
+    "all states": "#999999",
+}
+
+
+def ranking_figure(panels: Mapping[str, tuple[Sequence[Standing], Mapping[str, float]]]) -> "Figure":
+    """Rewards of policies side by side, one panel a scenario, best first on average; references are dotted lines."""
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    labels = list(dict.fromkeys(one.label for standings, _ in panels.values() for one in standings))
+    means = {
+        label: float(np.mean([s.reward for standings, _ in panels.values() for s in standings if s.label == label]))
+        for label in labels
+    }
+    order = {label: i for i, label in enumerate(sorted(labels, key=lambda label: means[label]))}
+    width, height = 2.6 + 2.6 * len(panels), 1.6 + 0.23 * len(labels)
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    for i, (title, (standings, references)) in enumerate(panels.items()):
+        axes = figure.add_subplot(1, len(panels), i + 1)
+        for one in standings:
+            # The most that is known gives the colour.
+            colour = next(tone for word, tone in reversed(KNOWN_COLOURS.items()) if word in one.knows)
+            half = one.half if np.isfinite(one.half) else 0.0
+            axes.errorbar(one.reward, order[one.label], xerr=half, fmt="o", color=colour, markersize=5, elinewidth=1.2)
+        for j, (name, value) in enumerate(references.items()):
+            if np.isfinite(value):
+                axes.axvline(value, color="0.55", linewidth=0.9, linestyle=(0, (1, 1.5)), zorder=0)
+                axes.text(
+                    value, len(labels) - 0.3 + 0.9 * (j % 2), name, fontsize=7, color="0.35", ha="center", va="bottom"
+                )
+        axes.set_ylim(-0.7, len(labels) + 1.4)
+        axes.set_yticks(range(len(labels)), list(order) if i == 0 else [], fontsize=8)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("reward a slot", fontsize=8)
+        axes.tick_params(axis="x", labelsize=8)
+        axes.grid(True, color="0.93")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    handles = [Line2D([], [], marker="o", linestyle="", color=tone, label=w) for w, tone in KNOWN_COLOURS.items()]
+    figure.legend(handles=handles, title="knows", loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
 
 

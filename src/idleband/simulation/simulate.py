@@ -209,6 +209,7 @@ class Result:
     state: tuple[Any, ...] | None = None  # per replication; not kept in files
     slots: "pandas.DataFrame | None" = None  # with record="slots"
     note: str = ""  # why the policy ran interpreted, if it did
+    seconds: Floats | None = None  # (R,) of processor time; not kept in tables
 
     def __repr__(self) -> str:
         return (
@@ -274,6 +275,7 @@ def assemble(scenario: Scenario, case: Case, seed: int, horizon: int, outcomes: 
         np.array([outcome.plays for outcome in cases]),
         state=None if any(outcome.state is None for outcome in cases) else tuple(outcome.state for outcome in cases),
         note=cases[0].note,
+        seconds=np.array([outcome.seconds for outcome in cases]),
     )
 
 

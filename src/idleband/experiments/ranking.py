@@ -1,0 +1,211 @@
+"""Policies ranked: what each earns, what that is a share of, and what it was allowed to know.
+
+**Gap closed** = (policy - rca-m) / (oracle - rca-m): 0 is the regenerative cycle algorithm, 1 the better of
+oracle-belief and oracle-whittle, which know all parameters and, as everybody else, see only what they play. It is the
+ratio of two means over the same replications; its interval is that of the mean of (policy - rca-m) - gap * (oracle -
+rca-m), divided by the mean of the denominator (the delta method for paired data). Where the oracle is not clearly ahead
+of rca-m there is no gap to close.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from idleband.experiments.study import Study
+from idleband.policies.base import KNOWLEDGE, PARAMETERS, STATES_SEEN
+from idleband.policies.registry import POLICIES
+from idleband.report.text import aligned
+from idleband.simulation.metrics import interval, paired_difference
+from idleband.simulation.simulate import Result
+
+Floats = npt.NDArray[np.float64]
+
+BASELINE = "rca-m"
+ORACLES = ("oracle-belief", "oracle-whittle")
+NEEDED = (BASELINE, *ORACLES)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy in one scenario: means a slot over replications, at the horizon; half widths are of 95% intervals, nan
+    where one replication gives none."""
+
+    scenario: str
+    perturbation: str
+    policy: str
+    label: str
+    knows: str  # contexts, parameters, all states; what was played is known to all
+    replications: int
+    horizon: int
+    reward: float
+    reward_pm: float
+    behind: float  # the best learner's reward minus this one's, on the same paths
+    behind_pm: float
+    gap_closed: float  # nan: there is no gap
+    gap_closed_pm: float
+    share_of_bound: float  # nan: there is no bound
+    regret_static: float
+    regret_contextual: float
+    regret_genie: float
+    regret_bound: float
+    regret_table: float
+    suboptimal_static: float
+    suboptimal_contextual: float
+    collisions: float
+    microseconds: float  # of processor time a slot, the simulated world included
+
+
+def knows(result: Result, sensing: str) -> str:
+    """What a policy may know, in words; a user's own may look at contexts."""
+    policy = POLICIES.get(result.policy)
+    known = {KNOWLEDGE[0]} if policy is None or policy.source is not None else set(policy.knows)
+    if sensing == "all":
+        known.add(STATES_SEEN)
+    return ", ".join(["played states", *(word for word in KNOWLEDGE if word in known)])
+
+
+def learns(row: Row) -> bool:
+    """Whether a policy has to learn what it knows of channels and laws."""
+    return PARAMETERS not in row.knows
+
+
+def ranking(study: Study) -> list[Row]:
+    """The policies of a study, best first."""
+    rewards = {result.label: result.reward[:, -1] / result.horizon for result in study.results}
+    by_policy = {result.policy: result.label for result in study.results}
+    told = {result.label: knows(result, study.scenario.sensing) for result in study.results}
+    learners = [label for label in rewards if PARAMETERS not in told[label]]
+    best = max(learners, key=lambda label: float(rewards[label].mean()), default=None)
+    base = rewards.get(by_policy.get(BASELINE, ""))
+    oracles = [rewards[by_policy[name]] for name in ORACLES if name in by_policy]
+    oracle = max(oracles, key=lambda reward: float(reward.mean()), default=None)
+    rows = []
+    for result in study.results:
+        reward = rewards[result.label]
+        last = {name: curve[:, -1] / result.horizon for name, curve in result.curves.items()}
+        behind, behind_pm = math.nan, math.nan
+        if best is not None:
+            difference = paired_difference(rewards[best], reward)
+            behind, behind_pm = difference.mean, _half(difference.mean, difference.high)
+        mean = interval(reward)
+        gap, gap_pm = gap_closed(reward, base, oracle)
+        bound = float((last["regret_bound"] + reward).mean())
+        rows.append(
+            Row(
+                scenario=study.scenario.name,
+                perturbation=study.scenario.perturbation.kind,
+                policy=result.policy,
+                label=result.label,
+                knows=told[result.label],
+                replications=result.replications,
+                horizon=result.horizon,
+                reward=mean.mean,
+                reward_pm=_half(mean.mean, mean.high),
+                behind=behind,
+                behind_pm=behind_pm,
+                gap_closed=gap,
+                gap_closed_pm=gap_pm,
+                share_of_bound=mean.mean / bound,
+                microseconds=1e6 * float(np.mean(result.seconds)) / result.horizon
+                if result.seconds is not None
+                else math.nan,
+                **{
+                    name: float(last[name].mean())
+                    for name in (field.name for field in fields(Row))
+                    if name.startswith(("regret", "suboptimal", "collisions"))
+                },
+            )
+        )
+    return sorted(rows, key=lambda row: -row.reward)
+
+
+def gap_closed(reward: Floats, base: Floats | None, oracle: Floats | None) -> tuple[float, float]:
+    """The gap closed and half its 95% interval, from rewards on the same replications; nan where there is no gap.
+
+    >>> gap_closed(np.array([2.0, 3.0]), np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    (0.5, 0.0)
+    """
+    if base is None or oracle is None:
+        return math.nan, math.nan
+    whole = paired_difference(oracle, base)
+    if (whole.replications > 1 and whole.low <= 0.0) or whole.mean <= 0.0:
+        return math.nan, math.nan
+    gap = float((reward - base).mean()) / whole.mean
+    left = interval((reward - base) - gap * (oracle - base))
+    return gap, _half(left.mean, left.high) / whole.mean
+
+
+def _half(mean: float, high: float) -> float:
+    return high - mean if math.isfinite(high) else math.nan
+
+
+# --- for readers -----------------------------------------------------------------------------------------------------
+
+
+def ranking_text(rows: Sequence[Row]) -> str:
+    """The ranking of one scenario as a table for a terminal."""
+    first = rows[0]
+    head = ["policy", "knows, beside what it played", "reward", "behind", "gap closed", "of bound", "collisions"]
+    cells = [[*head, "sub-opt. static", "context.", "us a slot"]]
+    for row in rows:
+        cells.append(
+            [
+                row.label,
+                row.knows.removeprefix("played states").removeprefix(", ") or "-",
+                _with(row.reward, row.reward_pm, ".4f"),
+                _with(row.behind, row.behind_pm, ".4f"),
+                _with(100 * row.gap_closed, 100 * row.gap_closed_pm, ".1f", "%"),
+                _with(100 * row.share_of_bound, math.nan, ".1f", "%"),
+                f"{row.collisions:.3f}",
+                f"{row.suboptimal_static:.3f}",
+                f"{row.suboptimal_contextual:.3f}",
+                f"{row.microseconds:.2f}",
+            ]
+        )
+    reference = {
+        name: first.reward + getattr(first, f"regret_{name}") for name in ("static", "contextual", "genie", "bound")
+    }
+    told = ", ".join(f"{name} {value:.4f}" for name, value in reference.items() if math.isfinite(value))
+    count = f"{first.replications} replication{'s' * (first.replications > 1)}"
+    return "\n".join(
+        [
+            f"{first.scenario}, perturbation {first.perturbation}: {count} of {first.horizon:,} slots; a slot's means",
+            "",
+            aligned(cells, left=2),
+            "",
+            f"references a slot (regret is what is missing to them): {told}",
+        ]
+    )
+
+
+LEGEND = """\
+behind: the best learner's reward minus this one's, on the same paths; gap closed: (reward - rca-m) / (oracle - rca-m),
+oracle being the better of oracle-belief and oracle-whittle; +- half a 95% interval; collisions: picks of a channel with
+a primary user on it, a slot; us: microseconds of processor time, the simulated world included"""
+
+
+def _with(value: float, half: float, form: str, unit: str = "") -> str:
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:{form}}{unit}" + (f" +-{half:{form}}" if math.isfinite(half) else "")
+
+
+def ranking_csv(rows: Sequence[Row]) -> str:
+    """All columns, one row a policy and scenario; empty where there is no value."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: "" if value != value else value for name, value in asdict(row).items()})
+    return text.getvalue()
+
+
+def ranking_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The same for programs: None where there is no value."""
+    return [{name: None if value != value else value for name, value in asdict(row).items()} for row in rows]
