@@ -29,6 +29,7 @@ Floats = npt.NDArray[np.float64]
 BASELINE = "rca-m"
 ORACLES = ("oracle-belief", "oracle-whittle")
 NEEDED = (BASELINE, *ORACLES)
+REFERENCES = ("static", "contextual", "genie", "bound", "table")
 
 
 @dataclass(frozen=True)
@@ -149,45 +150,58 @@ def _half(mean: float, high: float) -> float:
 
 
 def ranking_text(rows: Sequence[Row]) -> str:
-    """The ranking of one scenario as a table for a terminal."""
+    """The ranking of one scenario for a terminal: what is earned, and below what it is made of."""
     first = rows[0]
-    head = ["policy", "knows, beside what it played", "reward", "behind", "gap closed", "of bound", "collisions"]
-    cells = [[*head, "sub-opt. static", "context.", "us a slot"]]
+    earned = [["policy", "reward", "behind", "gap closed", "of bound", "knows, beside what it played"]]
+    regrets = [f"regret_{name}" for name in REFERENCES if math.isfinite(getattr(first, f"regret_{name}"))]
+    made = [
+        [
+            "policy", *(f"to {name.removeprefix('regret_')}" for name in regrets), "collisions", "sub-opt. static",
+            "contextual", "us a slot",
+        ]
+    ]  # fmt: skip
     for row in rows:
-        cells.append(
+        earned.append(
             [
                 row.label,
-                row.knows.removeprefix("played states").removeprefix(", ") or "-",
                 _with(row.reward, row.reward_pm, ".4f"),
                 _with(row.behind, row.behind_pm, ".4f"),
                 _with(100 * row.gap_closed, 100 * row.gap_closed_pm, ".1f", "%"),
                 _with(100 * row.share_of_bound, math.nan, ".1f", "%"),
+                row.knows.removeprefix("played states").removeprefix(", ") or "-",
+            ]
+        )
+        made.append(
+            [
+                row.label,
+                *(f"{getattr(row, name):.4f}" for name in regrets),
                 f"{row.collisions:.3f}",
                 f"{row.suboptimal_static:.3f}",
                 f"{row.suboptimal_contextual:.3f}",
                 f"{row.microseconds:.2f}",
             ]
         )
-    reference = {
-        name: first.reward + getattr(first, f"regret_{name}") for name in ("static", "contextual", "genie", "bound")
-    }
-    told = ", ".join(f"{name} {value:.4f}" for name, value in reference.items() if math.isfinite(value))
     count = f"{first.replications} replication{'s' * (first.replications > 1)}"
     return "\n".join(
         [
-            f"{first.scenario}, perturbation {first.perturbation}: {count} of {first.horizon:,} slots; a slot's means",
+            f"{first.scenario}, perturbation {first.perturbation}: {count} of {first.horizon:,} slots; means a slot",
             "",
-            aligned(cells, left=2),
+            aligned(earned),
             "",
-            f"references a slot (regret is what is missing to them): {told}",
+            aligned(made),
         ]
     )
 
 
 LEGEND = """\
-behind: the best learner's reward minus this one's, on the same paths; gap closed: (reward - rca-m) / (oracle - rca-m),
-oracle being the better of oracle-belief and oracle-whittle; +- half a 95% interval; collisions: picks of a channel with
-a primary user on it, a slot; us: microseconds of processor time, the simulated world included"""
+behind       the best learner's reward minus this one's, on the same paths
+gap closed   (reward - rca-m) / (oracle - rca-m), the oracle being the better of oracle-belief and oracle-whittle
+of bound     reward as a share of the most that who sees only what is played can earn in the long run
+to ...       regret: what is missing to the best fixed channels (static), to the best given the contexts (contextual),
+             in hindsight (genie), to the bound, and to the best fixed channels in means without perturbation (table)
+collisions   picks of a channel with a primary user on it; sub-optimal: picks that M other channels beat
+us a slot    microseconds of processor time, the simulated world included
++-           half a 95% interval; of differences on the same paths, much narrower than those of the rewards"""
 
 
 def _with(value: float, half: float, form: str, unit: str = "") -> str:
