@@ -116,6 +116,7 @@ def rewards(name: str, case: Case, kind: str, replication: int) -> Floats:
     linear = "linear" in kind or kind == "drifting"
     scenario = ib.scenario(name, perturbation="linear" if linear else "none")
     run = CaseRun.start(scenario, case, HORIZON, SEED, replication)
+    run.world = run.world._replace(theta=run.world.theta.copy())  # the engine's own is every run's
     kernel = engine(case, kind if kind in ("regular", "bursty") else "plain")
     first, last = run.world.theta.copy(), law_of(scenario, SEED + 1, replication)[0]
     earned = [0.0]
@@ -194,7 +195,7 @@ def figure(paths: Callable[[str, Case, str], Floats]) -> Any:
         axes.set(xlabel="slot", ylabel="% of the oracle's reward")
         axes.grid(True, color="0.93")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=8, loc="lower left")
+        axes.legend(frameon=False, fontsize=8, loc="center left")
     return made
 
 

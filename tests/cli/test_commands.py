@@ -9,6 +9,8 @@ import pandas
 import pytest
 
 import idleband as ib
+from idleband.cli import SHORTLIST
+from idleband.experiments.ranking import NEEDED
 from tests.cli.calls import SMALL, Refuse, Run
 from tests.own_law import LOUD
 from tests.own_policy import MINE
@@ -185,3 +187,46 @@ def test_words_that_mean_nothing(refuse: Refuse, arguments: list[str], says: str
 
 def test_run_of_one_slot(ok: Callable[..., str]) -> None:
     assert "1 slots" in ok("run", "S1", "--policy", "mp-random", "--horizon", 1, "--out", "out")
+
+
+def test_compare(ok: Callable[..., str]) -> None:
+    """Ranked, with what the gap is measured between; text, CSV and figure; the same command runs nothing again."""
+    arguments = ["compare", "S1..S2", "--policy", "mp-ucb", "--horizon", 300, "--replications", 2, "--out", "c"]
+    text = ok(*arguments)
+    table = pandas.read_csv("c/ranking.csv")
+    for name in ("S1", "S2"):
+        assert f"{name}, perturbation linear: 2 replications of 300 slots" in text
+        assert (Path("c") / name / "results.parquet").exists()
+        part = table[table.scenario == name]
+        assert sorted(part.label) == ["mp-ucb", "oracle-belief", "oracle-whittle", "rca-m"]
+        assert list(part.reward) == sorted(part.reward, reverse=True)
+    assert Path("c/ranking.png").stat().st_size > 10_000
+    before = {path: path.stat().st_mtime_ns for path in Path("c").glob("*/units/*")}
+    data = json.loads(ok(*arguments, "--json"))
+    assert [row["reward"] for row in data["ranking"]] == list(table.reward)
+    assert {path: path.stat().st_mtime_ns for path in Path("c").glob("*/units/*")} == before
+
+
+def test_compare_shortlist_and_own_policy_and_law(ok: Callable[..., str]) -> None:
+    small = ["--horizon", 50, "--replications", 1, "--perturbation", "none", "--json"]
+    rows = json.loads(ok("compare", "S2", *small))["ranking"]
+    assert {row["policy"] for row in rows} == set(SHORTLIST)
+    assert {row["scenario"] for row in rows} == {"S2-none"}
+    Path("mine.py").write_text(MINE)
+    own = json.loads(ok("compare", "S2", "--policy", "mine.py:mine", *small))["ranking"]
+    assert {row["policy"] for row in own} == {"mine", *NEEDED}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["S9"], "scenario 'S9'"),
+        (["S1..S9"], "scenario 'S9'"),
+        (["S1", "--policy", "mp-belif"], "did you mean 'mp-belief'?"),
+        (["S1", "--policy", "mp-belief:forget=-1"], "forget = '-1': must be a finite number of at least 0"),
+        (["S1", "--replications", "0"], "replications"),
+        ([], "the following arguments are required"),
+    ],
+)
+def test_compare_refuses(refuse: Refuse, arguments: list[str], told: str) -> None:
+    assert told in refuse("compare", *arguments)

@@ -71,7 +71,9 @@ def test_columns_are_as_promised(study: ib.Study, folder: Path) -> None:
     promised = {
         **dict.fromkeys(["scenario", "policy", "label"], text),
         **dict.fromkeys(["replication", "t"], whole),
-        **dict.fromkeys(["reward", "regret_static", "regret_contextual", "regret_genie", "regret_table"], real),
+        **dict.fromkeys(
+            ["reward", "regret_static", "regret_contextual", "regret_genie", "regret_table", "regret_bound"], real
+        ),
         **dict.fromkeys(["suboptimal_static", "suboptimal_contextual", "collisions"], whole),
         "L": real,
     }

@@ -14,9 +14,11 @@ from idleband.simulation.simulate import COLUMNS
 from tests.conftest import ROOT
 
 NAMES = [
-    *("mp-random", "mp-ucb", "mp-klucb", "mp-ts", "mp-swucb", "mp-ducb", "rca-m"),
-    *("c2ucb", "neural-ucb", "neural-ts"),
+    *("mp-random", "mp-ucb", "mp-klucb", "mp-ts", "rca-m"),
     *("mp-lucb", "mp-lucb-rca", "mp-lucb-printed", "mp-nucb", "mp-nucb-rca", "mp-nucb-printed"),
+    *("mp-swucb", "mp-ducb", "mp-whittle", "mp-ts-episodes", "c2ucb", "neural-ucb", "neural-ts"),
+    *("mp-belief", "mp-belief-lucb", "mp-belief-nucb"),
+    *("oracle-static", "oracle-contextual", "oracle-belief", "oracle-whittle", "whittle", "genie"),
 ]
 
 OWN = '''

@@ -88,7 +88,14 @@ def test_the_text_of_s4() -> None:
     assert [row[0] for row in rows] == [str(k) for k in range(1, 11)]
     assert rows[3] == ["4", "0.5", "0.4", "0.5556", "+0.100", "0.6000*", "0.4500*", "0.7000"]
     assert [row[0] for row in rows if row[5].endswith("*")] == ["2", "4", "5", "7", "8"]
-    assert lines[-1] == "* the best 5: 2, 4, 5, 7, 8 without perturbation, 2, 4, 5, 7, 8 with it"
+    assert lines[-2] == "* the best 5: 2, 4, 5, 7, 8 without perturbation, 2, 4, 5, 7, 8 with it"
+    assert lines[-1].endswith("than 4.046 without perturbation, 3.519 with it")
+
+
+def test_there_is_no_bound_where_everything_is_sensed() -> None:
+    data = card(ib.scenario("S4", sensing="all"))
+    assert data["bound_with_perturbation"] is data["bound_without_perturbation"] is None
+    assert "nobody" not in card_text(data)
 
 
 def test_the_text_of_other_scenarios() -> None:

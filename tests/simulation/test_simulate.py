@@ -44,9 +44,9 @@ def test_tidy_table() -> None:
     table = result.to_pandas()
     assert len(table) == 2 * len(result.t)
     columns = "scenario policy label replication t reward regret_static regret_contextual regret_genie regret_table"
-    columns += " suboptimal_static suboptimal_contextual collisions"
-    assert list(table.columns[:13]) == columns.split()
-    assert set(table.columns[13:]) == set(ib.POLICIES["mp-lucb"].parameters)
+    columns += " regret_bound suboptimal_static suboptimal_contextual collisions"
+    assert list(table.columns[:14]) == columns.split()
+    assert set(table.columns[14:]) == set(ib.POLICIES["mp-lucb"].parameters)
     last = table.query("replication == 1 and t == 100").iloc[0]
     assert last.regret_genie == result.regret("genie")[1, -1]
 

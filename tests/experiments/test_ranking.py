@@ -1,0 +1,124 @@
+"""The ranking: sorted, paired, and each column what its name says."""
+
+import csv
+import io
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import idleband as ib
+from idleband.experiments.ranking import NEEDED, gap_closed, knows, ranking, ranking_csv, ranking_json, ranking_text
+from idleband.scenario.worth import bound
+
+LABELS = ["mp-random", "mp-belief-lucb", "mp-ucb", *NEEDED, "genie"]
+
+
+@pytest.fixture(scope="module")
+def study() -> ib.Study:
+    return ib.compare("S4", LABELS, horizon=3000, replications=6, seed=2)
+
+
+def test_rows_are_sorted_and_none_is_lost(study: ib.Study) -> None:
+    rows = ranking(study)
+    assert sorted(row.label for row in rows) == sorted(LABELS)
+    rewards = [row.reward for row in rows]
+    assert rewards == sorted(rewards, reverse=True)
+    assert rows[0].label == "genie"
+
+
+def test_columns_are_the_studys_own(study: ib.Study) -> None:
+    table, most = study.table(), bound(study.scenario, study.scenario.theta(2, 0))
+    assert most is not None
+    for row in ranking(study):
+        expected = table.loc[row.label]
+        assert (row.scenario, row.perturbation, row.horizon, row.replications) == ("S4", "linear", 3000, 6)
+        assert row.reward_pm == pytest.approx(expected["reward_pm"])
+        columns = ["reward", "regret_static", "regret_contextual", "regret_genie", "regret_bound", "regret_table"]
+        for column in [*columns, "suboptimal_static", "suboptimal_contextual", "collisions"]:
+            assert getattr(row, column) == pytest.approx(expected[column]), column
+        assert row.share_of_bound == pytest.approx(row.reward / most)
+        assert 0 < row.microseconds < 10_000
+
+
+def test_behind_is_paired_with_the_best_learner(study: ib.Study) -> None:
+    """Oracles are ahead of it, with a minus sign; of itself it is nowhere behind."""
+    rows = {row.label: row for row in ranking(study)}
+    assert (rows["mp-belief-lucb"].behind, rows["mp-belief-lucb"].behind_pm) == (0.0, 0.0)
+    for label in LABELS:
+        paired = study.difference("mp-belief-lucb", label, per_slot=True)
+        assert rows[label].behind == pytest.approx(paired.mean)
+        assert rows[label].behind_pm == pytest.approx(paired.high - paired.mean)
+    assert rows["genie"].behind < 0 < rows["mp-ucb"].behind
+
+
+def test_the_gap_lies_between_rca_m_and_the_better_oracle(study: ib.Study) -> None:
+    rows = {row.label: row for row in ranking(study)}
+    assert (rows["rca-m"].gap_closed, rows["rca-m"].gap_closed_pm) == (0.0, 0.0)
+    better = max(("oracle-belief", "oracle-whittle"), key=lambda label: rows[label].reward)
+    assert (rows[better].gap_closed, rows[better].gap_closed_pm) == (pytest.approx(1.0), pytest.approx(0.0))
+    whole = rows[better].reward - rows["rca-m"].reward
+    for row in rows.values():
+        assert row.gap_closed == pytest.approx((row.reward - rows["rca-m"].reward) / whole)
+
+
+def test_the_interval_of_the_gap_covers_at_its_rate() -> None:
+    """1000 studies of 10 replications with a true gap of 0.8: 95% of the intervals hold it, but for four standard
+    errors of that rate."""
+    rng = np.random.default_rng(8)
+    held = 0
+    for _ in range(1000):
+        base = rng.normal(2.0, 0.1, 10)
+        oracle = base + rng.normal(1.0, 0.15, 10)
+        gap, half = gap_closed(base + 0.8 * (oracle - base) + rng.normal(0.0, 0.05, 10), base, oracle)
+        held += abs(gap - 0.8) <= half
+    assert abs(held / 1000 - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 1000)
+
+
+def test_the_interval_of_the_gap_is_the_delta_methods() -> None:
+    rng = np.random.default_rng(9)
+    base, oracle, reward = rng.normal(1.0, 0.1, 8), rng.normal(3.0, 0.1, 8), rng.normal(2.0, 0.1, 8)
+    gap, half = gap_closed(reward, base, oracle)
+    a, b = reward - base, oracle - base
+    variance = (np.var(a, ddof=1) - 2 * gap * np.cov(a, b)[0, 1] + gap**2 * np.var(b, ddof=1)) / 8 / b.mean() ** 2
+    assert gap == pytest.approx(a.mean() / b.mean())
+    assert half == pytest.approx(stats.t.ppf(0.975, 7) * math.sqrt(variance))
+
+
+def test_no_gap_no_number() -> None:
+    """Where slots are independent and there is no perturbation, nothing can be gained over the best fixed channels."""
+    assert all(map(math.isnan, gap_closed(np.ones(3), np.array([1.0, 2.0, 3.0]), np.array([1.1, 1.9, 3.0]))))
+    assert all(map(math.isnan, gap_closed(np.ones(3), None, np.ones(3))))
+    assert all(map(math.isnan, gap_closed(np.ones(3), np.ones(3), None)))
+    alone = ranking(ib.compare("S2", ["mp-ucb"], horizon=100, replications=1))
+    assert math.isnan(alone[0].gap_closed)
+    assert math.isnan(alone[0].reward_pm)
+    assert "-" in ranking_text(alone)
+
+
+def test_what_a_policy_knows(study: ib.Study) -> None:
+    told = {row.label: row.knows for row in ranking(study)}
+    assert told["mp-ucb"] == "played states"
+    assert told["mp-belief-lucb"] == "played states, contexts"
+    assert told["oracle-belief"] == "played states, contexts, parameters"
+    assert told["genie"] == "played states, contexts, parameters, all states"
+    assert knows(study["mp-ucb"], "all") == "played states, all states"
+
+
+def test_text_csv_and_json_tell_the_same(study: ib.Study) -> None:
+    rows = ranking(study)
+    table, data, text = list(csv.DictReader(io.StringIO(ranking_csv(rows)))), ranking_json(rows), ranking_text(rows)
+    for row, line, entry in zip(rows, table, data, strict=True):
+        assert float(line["reward"]) == entry["reward"] == row.reward
+        assert line["label"] == entry["label"] == row.label
+        assert f"{row.reward:.4f} +-{row.reward_pm:.4f}" in text
+    assert text.startswith("S4, perturbation linear: 6 replications of 3,000 slots; means a slot\n")
+
+
+def test_no_bound_is_an_empty_cell() -> None:
+    rows = ranking(ib.compare(ib.scenario("S1", sensing="all"), ["mp-ucb"], horizon=50, replications=2))
+    (line,) = csv.DictReader(io.StringIO(ranking_csv(rows)))
+    assert line["share_of_bound"] == line["regret_bound"] == ""
+    assert ranking_json(rows)[0]["share_of_bound"] is None
+    assert "to bound" not in ranking_text(rows)
