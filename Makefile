@@ -14,8 +14,8 @@ reproduce: install  ## the paper, regenerated and judged: tables, figures, claim
 pages: reproduce  ## renew the figures and the claims in docs/ from the reproduction
 	$(BIN)/python studies/pages.py
 
-demo: install  ## run S1 with all policies at the paper's size and say where the figure is
-	$(BIN)/idleband run S1 --out results/S1
+demo: install  ## seven policies side by side in two scenarios, ranked, in a minute
+	$(BIN)/idleband compare S1 S4 --out results/demo
 
 test: lint  ## lint, types, import rules, all tests
 	$(BIN)/pytest -n auto
@@ -42,8 +42,10 @@ bench: install  ## the speed of every policy, against the NumPy reference, and o
 	$(BIN)/python benchmarks/against_numpy.py
 	$(BIN)/python benchmarks/neural.py
 
-study: install  ## the tables of docs/neural.md again, in about half an hour
+study: install  ## the studies behind docs/neural.md, ranking.md and beyond.md again, in about an hour and a half
 	$(BIN)/python studies/neural.py
+	$(BIN)/python studies/ranking.py
+	$(BIN)/python studies/robustness.py
 
 wheel: install  ## build a wheel into dist/
 	$(BIN)/python -m build --wheel

@@ -28,7 +28,7 @@ from rich.text import Text
 
 from idleband.durable import write_durably
 from idleband.errors import InputError, unknown
-from idleband.experiments.ranking import LEGEND, NEEDED, Row, ranking, ranking_csv, ranking_json, ranking_text
+from idleband.experiments.ranking import LEGEND, NEEDED, panels, ranking, ranking_csv, ranking_json, ranking_text
 from idleband.experiments.spec import Experiment, every_policy, experiment, read_experiment
 from idleband.experiments.store import check_place
 from idleband.experiments.study import Study, Work, load, run_experiment, run_experiments
@@ -38,7 +38,7 @@ from idleband.paper.run import SETTINGS, check_size, reproduce
 from idleband.paper.summary import claim_rows, summary_text
 from idleband.policies.registry import POLICIES, Case, policy
 from idleband.report.card import card, card_text
-from idleband.report.plots import Standing, learned_figure, ranking_figure, save_figure, save_figures
+from idleband.report.plots import learned_figure, ranking_figure, save_figure, save_figures
 from idleband.report.text import aligned
 from idleband.scenario import fields
 from idleband.scenario.build import scenario
@@ -283,7 +283,7 @@ def _compare(options: argparse.Namespace) -> None:
     tables = [[row for row in ranking(study) if row.label in wanted] for study in studies]
     rows = [row for table in tables for row in table]
     write_durably(out / "ranking.csv", ranking_csv(rows).encode())
-    figures = save_figure(_ranking_figure(tables), out / "ranking")
+    figures = save_figure(ranking_figure(panels(tables)), out / "ranking")
     if options.json:
         answer = {"ranking": ranking_json(rows), "table": str(out / "ranking.csv"), "figures": list(map(str, figures))}
         print(json.dumps(answer, indent=1, allow_nan=False))
@@ -303,16 +303,6 @@ def _between(what: str) -> list[str]:
         if name not in PRESETS:
             raise unknown("scenario", name, PRESETS)
     return presets[presets.index(first) : presets.index(last) + 1]
-
-
-def _ranking_figure(tables: Sequence[Sequence[Row]]) -> Any:
-    panels = {}
-    for table in tables:
-        first = table[0]
-        references = {name: first.reward + getattr(first, f"regret_{name}") for name in ("static", "bound", "genie")}
-        standings = [Standing(row.label, row.knows, row.reward, row.reward_pm) for row in table]
-        panels[f"{first.scenario} ({first.perturbation})"] = (standings, references)
-    return ranking_figure(panels)
 
 
 # --- the paper -------------------------------------------------------------------------------------------------------

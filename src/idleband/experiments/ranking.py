@@ -20,6 +20,7 @@ import numpy.typing as npt
 from idleband.experiments.study import Study
 from idleband.policies.base import KNOWLEDGE, PARAMETERS, STATES_SEEN
 from idleband.policies.registry import POLICIES
+from idleband.report.plots import Standing
 from idleband.report.text import aligned
 from idleband.simulation.metrics import interval, paired_difference
 from idleband.simulation.simulate import Result
@@ -208,6 +209,17 @@ def _with(value: float, half: float, form: str, unit: str = "") -> str:
     if not math.isfinite(value):
         return "-"
     return f"{value:{form}}{unit}" + (f" +-{half:{form}}" if math.isfinite(half) else "")
+
+
+def panels(tables: Sequence[Sequence[Row]]) -> dict[str, tuple[list[Standing], dict[str, float]]]:
+    """Rankings of scenarios as `ranking_figure` draws them."""
+    drawn = {}
+    for table in tables:
+        first = table[0]
+        references = {name: first.reward + getattr(first, f"regret_{name}") for name in ("static", "bound", "genie")}
+        standings = [Standing(row.label, row.knows, row.reward, row.reward_pm) for row in table]
+        drawn[f"{first.scenario}, {first.perturbation}"] = (standings, references)
+    return drawn
 
 
 def ranking_csv(rows: Sequence[Row]) -> str:

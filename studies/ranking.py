@@ -1,0 +1,177 @@
+"""Every policy in S1 to S4 under four laws, ranked: docs/ranking.md, its figures, and what was promised of it.
+
+    python studies/ranking.py [FOLDER]
+
+T = 10^5 slots, 20 replications, on a seed that was not looked at while the policies were written. The runs are kept in
+FOLDER (default results/ranking), from which an interrupted study goes on; half an hour on two cores. The networks of
+mp-nucb-rca and mp-nucb-printed, which are far behind whatever their widths, have a diagonal covariance here; policies
+with networks are left out where there is no perturbation for them to learn.
+
+Writes ranking.csv and promises.md beside this file, and the page and figures in docs.
+"""
+
+import math
+import sys
+from pathlib import Path
+
+import idleband as ib
+from idleband.experiments.ranking import ORACLES, Row, panels, ranking, ranking_csv
+from idleband.experiments.spec import every_policy, experiment
+from idleband.experiments.study import Study, Work, run_experiments
+from idleband.policies.registry import POLICIES, Case
+from idleband.report.plots import ranking_figure, save_figure
+from idleband.simulation.metrics import paired_difference
+
+HERE = Path(__file__).parent
+DOCS = HERE.parent / "docs"
+SCENARIOS, LAWS = ("S1", "S2", "S3", "S4"), ("none", "linear", "quadratic", "cosine")
+HORIZON, REPLICATIONS, SEED = 100_000, 20, 7
+AWARE = {"mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-whittle", "mp-ts-episodes"}  # that channels are restless
+
+
+def cases(law: str) -> list[Case]:
+    found = []
+    for case in every_policy():
+        if "covariance" in case.values:
+            if law == "none":
+                continue
+            if case.policy.name in ("mp-nucb-rca", "mp-nucb-printed"):
+                case = ib.policy(case, covariance="diagonal")
+        found.append(case)
+    return found
+
+
+def studies(folder: Path) -> dict[tuple[str, str], Study]:
+    work = {
+        (law, name): Work(
+            experiment(
+                ib.scenario(name, perturbation=law, name=f"{name}-{law}"), cases(law), HORIZON, REPLICATIONS, SEED
+            ),
+            folder / f"{name}-{law}",
+        )
+        for law in LAWS
+        for name in SCENARIOS
+    }
+    done = {}
+    for law in LAWS:  # law by law, so that something is there to look at while the rest runs
+        part = {place: one for place, one in work.items() if place[0] == law}
+        done |= dict(zip(part, run_experiments(list(part.values())), strict=True))
+        print(f"{law}: done", flush=True)
+    return done
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def page(tables: dict[tuple[str, str], list[Row]]) -> str:
+    """docs/ranking.md: for each law one table, policies by their mean over the scenarios."""
+    lines = [
+        "# The ranking",
+        "",
+        f"Every policy in S1 to S4 under four laws: {HORIZON:,} slots, {REPLICATIONS} replications, M = 5, only played",
+        "channels are seen, and P(n < 1) = 0.7 where there is a perturbation. Written by `studies/ranking.py`; the same",
+        "for any scenario: `idleband compare S1..S4 --all`. What the numbers say: [beyond.md](beyond.md). All columns,",
+        "with every interval: [studies/ranking.csv](../studies/ranking.csv).",
+        "",
+        "Each cell: reward a slot; in brackets the gap closed, (reward - rca-m) / (oracle - rca-m), where the oracle is",
+        "the better of oracle-belief and oracle-whittle, and half its 95% interval. *Of bound*: reward as a share of the most",
+        "that can be earned in the long run by who sees only what is played, mean of the four. *us*: microseconds of",
+        "processor time a slot, the simulated world included, in S1, with two policies running side by side.",
+        "*Knows*: beside state and reward of what it played, **x** contexts, **p** parameters, **s** all states.",
+    ]
+    for law in LAWS:
+        by_label: dict[str, dict[str, Row]] = {}
+        for name in SCENARIOS:
+            for row in tables[law, name]:
+                by_label.setdefault(row.label, {})[name] = row
+        order = sorted(by_label, key=lambda label: -sum(row.reward for row in by_label[label].values()))
+        bounds = {name: tables[law, name][0].reward + tables[law, name][0].regret_bound for name in SCENARIOS}
+        lines += ["", f"## {law.capitalize() if law != 'none' else 'No perturbation'}", ""]
+        lines += [f"![Rewards of all policies, {law} law](figures/ranking-{law}.png)", ""]
+        lines += ["| policy | knows | S1 | S2 | S3 | S4 | of bound | us |", "|---" * 8 + "|"]
+        for label in order:
+            rows = by_label[label]
+            share = sum(row.share_of_bound for row in rows.values()) / len(rows)
+            first = rows["S1"]
+            known = "".join(
+                letter
+                for letter, word in (("x", "contexts"), ("p", "parameters"), ("s", "all states"))
+                if word in first.knows
+            )
+            cells = [cell(rows[name]) for name in SCENARIOS]
+            lines.append(
+                f"| `{label}` | {known or '-'} | {' | '.join(cells)} | {100 * share:.1f}% | {first.microseconds:.1f} |"
+            )
+        lines.append(f"| *bound* | | {' | '.join(f'{bounds[name]:.4f}' for name in SCENARIOS)} | 100% | |")
+    return "\n".join(lines) + "\n"
+
+
+def cell(row: Row) -> str:
+    if math.isnan(row.gap_closed):
+        return f"{row.reward:.4f}"
+    return f"{row.reward:.4f} ({100 * row.gap_closed:.1f}% ±{100 * row.gap_closed_pm:.1f})"
+
+
+# --- what was promised ------------------------------------------------------------------------------------------------
+
+
+def promises(found: dict[tuple[str, str], Study], tables: dict[tuple[str, str], list[Row]]) -> str:
+    """For each promise the narrowest case, and whether it holds."""
+    lines = ["| policy, law | scenario | of the oracle | asked | gap closed | asked | closest rival | lead [95%] |"]
+    lines.append("|---" * 8 + "|")
+    for policy, law, share_asked, gap_asked in (
+        ("mp-belief", "none", 0.985, 0.80),
+        ("mp-belief-lucb", "linear", 0.99, 0.93),
+        ("mp-belief-nucb", "linear", 0.99, 0.93),
+        ("mp-belief-nucb", "quadratic", 0.985, 0.93),
+        ("mp-belief-nucb", "cosine", 0.985, 0.93),
+    ):
+        for name in SCENARIOS:
+            study = found[law, name]
+            rewards = {result.label: result.reward[:, -1] / result.horizon for result in study.results}
+            oracles = ORACLES if law == "none" else ORACLES[:1]
+            best = max(float(rewards[oracle].mean()) for oracle in oracles)
+            own = next(row for row in tables[law, name] if row.label == policy)
+            share = own.reward / best
+            rival, lead = closest(study, policy, rewards)
+            gap = (
+                f"{100 * own.gap_closed:.1f}% ±{100 * own.gap_closed_pm:.1f}"
+                if own.gap_closed == own.gap_closed
+                else "-"
+            )
+            lines.append(
+                f"| {policy}, {law} | {name} | {100 * share:.2f}% | {100 * share_asked:g}% | {gap} |"
+                f" {100 * gap_asked:g}% | {rival} | {lead} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def closest(study: Study, policy: str, rewards: dict[str, object]) -> tuple[str, str]:
+    """The rival that knows no more and comes closest, and the lead over it, in per cent of the rival's reward."""
+    knows = POLICIES[policy].knows
+    leads = []
+    for result in study.results:
+        if result.label != policy and POLICIES[result.policy].knows <= knows:
+            lead = paired_difference(rewards[policy], rewards[result.label])  # type: ignore[arg-type]
+            base = float(rewards[result.label].mean()) / 100  # type: ignore[attr-defined]
+            aware = " (restless-aware)" if result.policy in AWARE else ""
+            leads.append((lead.mean, f"{result.label}{aware}", tuple(value / base for value in lead[:3])))
+    _, label, (mean, low, high) = min(leads)
+    return label, f"{mean:+.2f}% [{low:+.2f}, {high:+.2f}]"
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "results/ranking"
+    found = studies(folder)
+    tables = {place: ranking(study) for place, study in found.items()}
+    (HERE / "ranking.csv").write_text(ranking_csv([row for rows in tables.values() for row in rows]))
+    (DOCS / "ranking.md").write_text(page(tables))
+    for law in LAWS:
+        save_figure(ranking_figure(panels([tables[law, name] for name in SCENARIOS])), DOCS / f"figures/ranking-{law}")
+    text = promises(found, tables)
+    (HERE / "promises.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
