@@ -63,22 +63,24 @@ def studies(folder: Path) -> dict[tuple[str, str], Study]:
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
+HEAD = """\
+# The ranking
+
+Every policy in S1 to S4 under four laws: {slots:,} slots, {replications} replications, M = 5, only played channels are
+seen, and P(n < 1) = 0.7 where there is a perturbation. Written by `studies/ranking.py`; the same for any scenario:
+`idleband compare S1..S4 --all`. What the numbers say: [beyond.md](beyond.md). All columns, with every interval:
+[studies/ranking.csv](../studies/ranking.csv).
+
+Each cell: reward a slot; in brackets the gap closed, (reward - rca-m) / (oracle - rca-m), where the oracle is the
+better of oracle-belief and oracle-whittle, and half its 95% interval. *Of bound*: reward as a share of the most that
+can be earned in the long run by who sees only what is played, mean of the four. *us*: microseconds of processor time a
+slot in S1, the simulated world included, with two policies running side by side. *Knows*, beside state and reward of
+what it played: **x** contexts, **p** parameters, **s** all states."""
+
+
 def page(tables: dict[tuple[str, str], list[Row]]) -> str:
     """docs/ranking.md: for each law one table, policies by their mean over the scenarios."""
-    lines = [
-        "# The ranking",
-        "",
-        f"Every policy in S1 to S4 under four laws: {HORIZON:,} slots, {REPLICATIONS} replications, M = 5, only played",
-        "channels are seen, and P(n < 1) = 0.7 where there is a perturbation. Written by `studies/ranking.py`; the same",
-        "for any scenario: `idleband compare S1..S4 --all`. What the numbers say: [beyond.md](beyond.md). All columns,",
-        "with every interval: [studies/ranking.csv](../studies/ranking.csv).",
-        "",
-        "Each cell: reward a slot; in brackets the gap closed, (reward - rca-m) / (oracle - rca-m), where the oracle is",
-        "the better of oracle-belief and oracle-whittle, and half its 95% interval. *Of bound*: reward as a share of the most",
-        "that can be earned in the long run by who sees only what is played, mean of the four. *us*: microseconds of",
-        "processor time a slot, the simulated world included, in S1, with two policies running side by side.",
-        "*Knows*: beside state and reward of what it played, **x** contexts, **p** parameters, **s** all states.",
-    ]
+    lines = [HEAD.format(slots=HORIZON, replications=REPLICATIONS)]
     for law in LAWS:
         by_label: dict[str, dict[str, Row]] = {}
         for name in SCENARIOS:
