@@ -19,6 +19,7 @@ The problem is solved by policy iteration. Ages end at A, where b hardly changes
 it is played.
 """
 
+import math
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -71,10 +72,12 @@ def channels(P: Floats, pay: Floats, chance: Floats, ages: int | None = None) ->
 def ages_to_forget(P: Floats) -> int:
     """How many ages until the slowest chain has forgotten, within reason; a periodic one never does."""
     sizes = np.sort(np.abs(np.linalg.eigvals(P)), axis=1)[:, :-1]
-    slowest = float(np.max(sizes, initial=0.0, where=sizes < 1 - 1e-9))
+    slowest = float(np.max(sizes, initial=0.0))
     if slowest <= FORGOTTEN:
         return LEAST_AGE
-    return int(np.clip(np.ceil(np.log(FORGOTTEN) / np.log(slowest)), LEAST_AGE, MOST_AGE))
+    if slowest >= FORGOTTEN ** (1.0 / MOST_AGE):
+        return MOST_AGE
+    return max(LEAST_AGE, math.ceil(math.log(FORGOTTEN) / math.log(slowest)))
 
 
 def new_work(S: int, A: int, L: int) -> Work:
