@@ -35,6 +35,10 @@ Flags = npt.NDArray[np.bool_]
 FORGOTTEN = 1e-5  # what is left of an observation at the last age
 LEAST_AGE, MOST_AGE = 2, 250
 MOST_ROUNDS = 100  # of policy iteration; it needs about six
+SAME = 1e-12  # values that differ by no more (or no larger a part of them) tie: no decision is changed for it
+# How likely a play is taken to show state 0 instead. A policy on the way may never come from some states to others
+# (of a periodic channel it may play every fourth slot only), and then its gain would have no equation.
+ASTRAY = 1e-12
 
 
 class Channels(NamedTuple):
@@ -135,7 +139,7 @@ def evaluate(world: Channels, k: int, charge: float, work: Work, returns: bool) 
                     weights[s, j] = played * world.beliefs[k, s, a, j] + (1.0 - played) * weights[s, j]
     for s in range(S):
         for j in range(S):
-            system[s, j] = (1.0 if s == j else 0.0) - weights[s, j]
+            system[s, j] = (1.0 if s == j else 0.0) - (1.0 - ASTRAY) * weights[s, j]
         if returns:  # H(0, 1) = 0, and the gain is the unknown in its place
             system[s, 0] = time[s]
         system[s, S] = constant[s]
@@ -189,6 +193,8 @@ def improve(world: Channels, k: int, charge: float, work: Work, gain: float, ret
             before = 0.0
             for level in range(L):
                 play = value[level] > later[a, s]
+                if abs(value[level] - later[a, s]) <= SAME * max(1.0, abs(later[a, s])):
+                    play = work.plays[a, s, level]
                 if last and value[level] == best:  # a policy that returns must play at some level
                     play = returns or best > 0.0
                 changed |= play != work.plays[a, s, level]
