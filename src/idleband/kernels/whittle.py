@@ -24,19 +24,23 @@ def whittle(p01: float, p10: float, w: float) -> float:
     """
     p11 = 1.0 - p10
     w0 = p01 / (p01 + p10)
-    after = w * p11 + (1.0 - w) * p01  # the belief one slot later, if it is not played
     if p11 >= p01:
         if w <= p01 or w >= p11:
             return w
         if w >= w0 - SHORTEST:
             return w / (1.0 - p11 + w)
-        # How many slots after it was seen bad a channel is believed better than w: p01 moved on `wait` times.
-        rho = p11 - p01
-        wait = math.floor(math.log((w0 - w) / (w0 - p01)) / math.log(rho)) + 1.0
-        then = w0 + rho**wait * (p01 - w0)
-        return ((w - after) * (wait + 1.0) + then) / (1.0 - p11 + (w - after) * wait + then)
+        # How many slots after it was seen bad a channel is believed better than w: p01 moved on `wait` times. Written
+        # with rho = 1 - total in logarithms and without differences of like beliefs: of a channel that hardly moves,
+        # with chances of 1e-9, rounding would leave an index below its belief.
+        total = p01 + p10
+        fade = math.log1p(-total)
+        wait = math.floor(math.log((w0 - w) / (w0 * (1.0 - total))) / fade) + 1.0
+        drift = (w0 - w) * total
+        ahead = -w0 * math.expm1((wait + 1.0) * fade) - (wait + 1.0) * drift
+        return ahead / (ahead + p10 + drift)
     if w <= p11 or w >= p01:
         return w
+    after = w * p11 + (1.0 - w) * p01  # the belief one slot later, if it is not played
     after_good = p11 * p11 + p10 * p01  # two slots after it was seen good
     if w < w0:
         return (w + p01 - after) / (1.0 + p01 - after_good + after - w)
