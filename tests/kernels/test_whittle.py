@@ -1,6 +1,7 @@
 """Whittle's index in closed form, against every policy there is."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,7 @@ class Brute:
         share_bad, share_good = (
             1 - self.good[None, :],
             self.bad[:, None],
-        )  # of plays that follow a bad state, a good one
+        )  # of plays after a bad state, a good one
         time = share_bad * self.length[:, None] + share_good * self.length[None, :]
         self.earned = (share_bad * self.bad[:, None] + share_good * self.good[None, :]) / time  # a slot
         self.played = (share_bad + share_good) / time
@@ -57,7 +58,7 @@ class Brute:
         net = self.earned - charge * self.played
         gain = max(0.0, float(net.max()))
         if gain > 0:  # the value of a good state is set to 0
-            i, j = np.unravel_index(net.argmax(), net.shape)
+            i = net.argmax() // self.slots
             bad = (self.bad[i] - charge - gain * self.length[i]) / self.bad[i]
             good, never = 0.0, -math.inf
         else:  # it ends by never playing again, and the values are what is earned until then
@@ -91,7 +92,7 @@ def test_the_index_is_the_charge_at_which_playing_and_waiting_tie(name: str) -> 
     """At the corners of the formula and between them, so in every branch, within 1e-3 (the search ends at 1e-4)."""
     p01, p10, slots = CHANNELS[name]
     brute, edges = Brute(p01, p10, slots), corners(p01, p10)
-    beliefs = [*edges, *(0.5 * (a + b) for a, b in zip(edges, edges[1:], strict=False))]
+    beliefs = [*edges, *(0.5 * (a + b) for a, b in pairwise(edges))]
     for w in beliefs:
         assert abs(whittle(p01, p10, w) - brute.index(w)) < 1e-3, w
 
