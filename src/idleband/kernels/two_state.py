@@ -28,6 +28,8 @@ MOST_LOGIT = 12.0  # chances stay above 6e-6: no count says more in 10^5 slots
 LONGEST_STEP = 1.5  # in logits; Fisher scoring overshoots where there is little data
 CLOSE = 1e-4  # squared distance from the mode, in standard deviations, at which scoring ends
 MOST_STEPS = 30
+LEAST = 1e-12  # chances that are nearer to 0 or 1 are taken for this
+LATE = 0.01  # an observation that depends on the one before by less tells nothing of how fast the channel moves
 
 AGES = np.array([*range(1, EXACT + 1), *(EXACT * GROWTH ** (i + 0.5) for i in range(BINS - EXACT))])
 
@@ -57,13 +59,66 @@ def power(rho: float, age: float, exact: bool) -> float:
 
 @jit
 def logistic(u: float) -> float:
-    return 1.0 / (1.0 + math.exp(-u))
+    """At -u beyond 700 the exponential would overflow, and interpreted that is an error."""
+    return 1.0 / (1.0 + math.exp(min(700.0, -u)))
+
+
+@jit
+def logit(p: float) -> float:
+    """Where `logistic` is p, within the limits of the modes."""
+    p = min(max(p, LEAST), 1.0 - LEAST)
+    return min(max(math.log(p / (1.0 - p)), -MOST_LOGIT), MOST_LOGIT)
 
 
 @jit
 def fit(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> None:
     """The posterior of channel k from the counts pairs[k, bin, i, j]: logits of p01 and p10 into mode[k], where the
-    search starts, and a triangular root of their covariance into spread[k] (3 entries)."""
+    search starts, and a triangular root of their covariance into spread[k] (3 entries).
+
+    There may be two hills. Where the mode says that most observations came too late to tell how fast the channel moves,
+    there is no slope towards slow channels either, and a search from there is worth its time."""
+    climb(pairs, ages, k, mode, spread)
+    p, q = logistic(mode[k, 0]), logistic(mode[k, 1])
+    seen, late, waited = 0.0, 0.0, 0.0
+    for b in range(pairs.shape[1]):
+        count = pairs[k, b, 0, 0] + pairs[k, b, 0, 1] + pairs[k, b, 1, 0] + pairs[k, b, 1, 1]
+        if count > 0.0:
+            seen += count
+            waited += count * ages[b]
+            if abs(power(1.0 - p - q, ages[b], b < EXACT)) < LATE:
+                late += count
+    if late <= 0.5 * seen:
+        return
+    u, v, u_spread, both, v_spread = mode[k, 0], mode[k, 1], spread[k, 0], spread[k, 1], spread[k, 2]
+    height = density(pairs, ages, k, u, v)
+    moves = 1.0 - math.exp(-seen / waited)  # it forgets in about the time that passes between two looks
+    mode[k, 0] = logit(moves * p / (p + q))
+    mode[k, 1] = logit(moves * q / (p + q))
+    climb(pairs, ages, k, mode, spread)
+    if density(pairs, ages, k, mode[k, 0], mode[k, 1]) < height:
+        mode[k, 0], mode[k, 1] = u, v
+        spread[k, 0], spread[k, 1], spread[k, 2] = u_spread, both, v_spread
+
+
+@jit
+def density(pairs: Floats, ages: Floats, k: int, u: float, v: float) -> float:
+    """The logarithm of the posterior's density in logits, but for a constant."""
+    p, q = logistic(u), logistic(v)
+    pi, rho = p / (p + q), 1.0 - p - q
+    total = math.log(p * (1.0 - p) * q * (1.0 - q))
+    for b in range(pairs.shape[1]):
+        for i in range(2):
+            bad, good = pairs[k, b, i, 0], pairs[k, b, i, 1]
+            if bad + good > 0.0:
+                chance = pi + power(rho, ages[b], b < EXACT) * (i - pi)
+                chance = min(max(chance, LEAST), 1.0 - LEAST)
+                total += good * math.log(chance) + bad * math.log(1.0 - chance)
+    return total
+
+
+@jit
+def climb(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> None:
+    """Fisher scoring from mode[k] to the top of its hill."""
     u, v = mode[k, 0], mode[k, 1]
     uu, uv, vv = 1.0, 0.0, 1.0
     for _ in range(MOST_STEPS):
@@ -80,7 +135,7 @@ def fit(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> No
                 if bad + good > 0.0:
                     before = power(rho, ages[b] - 1.0, b < EXACT)  # rho^(a-1)
                     now = before * rho
-                    chance = min(max(pi + now * (i - pi), 1e-12), 1.0 - 1e-12)
+                    chance = min(max(pi + now * (i - pi), LEAST), 1.0 - LEAST)
                     grow = ages[b] * before * (i - pi)
                     by_u = (pi_p * (1.0 - now) - grow) * p * (1.0 - p)
                     by_v = (pi_q * (1.0 - now) - grow) * q * (1.0 - q)
