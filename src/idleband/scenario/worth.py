@@ -41,7 +41,8 @@ def levels(scenario: Scenario, theta: Floats) -> tuple[Floats, Floats, Floats]:
     last far beyond), (K, L) how often it comes, and (K, L, S) what a state pays there.
 
     The threshold reward has three: n < 0, where every state pays; n < 1, where good ones do; the rest. Under the
-    additive reward the perturbation is cut into STEPS equal ones, each for the value in its middle.
+    additive reward the perturbation is cut into STEPS equal ones, each for the value in its middle, shifted by what the
+    mean would be off: a law may pile up at one end of a level.
     """
     K = scenario.K
     if scenario.reward == "threshold":
@@ -58,7 +59,12 @@ def levels(scenario: Scenario, theta: Floats) -> tuple[Floats, Floats, Floats]:
     # Asked at each end for all channels, of which most have the same theta.
     columns = [_chances(scenario, theta, ends[:, i]) for i in range(ends.shape[1] - 1)]
     reached = np.column_stack([np.zeros(K), *columns, np.ones(K)])
-    return ends, np.diff(reached, axis=1).clip(0.0), pay
+    chance = np.diff(reached, axis=1).clip(0.0)
+    if scenario.reward == "additive":
+        means, _ = scenario.mean_rewards(theta)
+        by_level = scenario.mean_h - np.einsum("kl,kl->k", chance, 0.5 * (edges[:, 1:] + edges[:, :-1]))
+        pay = pay + (means - by_level)[:, None, None]
+    return ends, chance, pay
 
 
 def _chances(scenario: Scenario, theta: Floats, at: Floats) -> Floats:
