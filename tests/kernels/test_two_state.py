@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from idleband.kernels.two_state import AGES, BINS, EXACT, GROWTH, MOST_LOGIT, bin_of, fit, logistic, power
+from idleband.kernels.two_state import AGES, BINS, EXACT, GROWTH, MOST_LOGIT, bin_of, climb, fit, logistic, power
 
 Floats = npt.NDArray[np.float64]
 
@@ -128,6 +128,19 @@ def test_a_fast_channel_is_not_taken_for_a_slow_one() -> None:
         assert abs(p / (p + q) - p01 / (p01 + p10)) < 5 * math.sqrt(0.25 / 3000)
         assert p + q > 0.1
         assert np.diag(covariance).min() > 0.1
+
+
+def test_of_two_hills_the_higher_one_is_taken() -> None:
+    """Four neighbouring slots that differ, and many observations 20 slots apart that are a little alike: by accident,
+    of a fast channel, is the better explanation, though there is a hill for a slow one."""
+    pairs = np.zeros((1, BINS, 2, 2))
+    pairs[0, bin_of(1)] = [[0.0, 2.0], [2.0, 0.0]]
+    pairs[0, bin_of(20)] = [[787.5, 712.5], [712.5, 787.5]]
+    slow = np.array([[-3.0, -3.0]])
+    climb(pairs, AGES, 0, slow, np.zeros((1, 3)))
+    assert expit(slow).sum() < 0.3
+    (mode,), _ = fitted(pairs)
+    assert expit(mode).sum() > 1.2
 
 
 @pytest.mark.parametrize("gaps", [[1, 2, 3, 7], [1, 10, 30, 60]], ids=["often", "seldom"])
