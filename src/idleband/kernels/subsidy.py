@@ -73,14 +73,14 @@ def channels(P: Floats, pay: Floats, chance: Floats, ages: int | None = None) ->
     return Channels(beliefs, np.ascontiguousarray(pay, float), np.ascontiguousarray(chance, float))
 
 
-def ages_to_forget(P: Floats) -> int:
-    """How many ages until the slowest chain has forgotten, within reason; a periodic one never does."""
+def ages_to_forget(P: Floats, most: int = MOST_AGE) -> int:
+    """How many ages until the slowest chain has forgotten, at most so many; a periodic one never does."""
     sizes = np.sort(np.abs(np.linalg.eigvals(P)), axis=1)[:, :-1]
     slowest = float(np.max(sizes, initial=0.0))
     if slowest <= FORGOTTEN:
         return LEAST_AGE
-    if slowest >= FORGOTTEN ** (1.0 / MOST_AGE):
-        return MOST_AGE
+    if slowest >= FORGOTTEN ** (1.0 / most):
+        return most
     return max(LEAST_AGE, math.ceil(math.log(FORGOTTEN) / math.log(slowest)))
 
 

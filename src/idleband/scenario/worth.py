@@ -12,8 +12,9 @@ from idleband.scenario.scenario import Scenario
 
 Floats = npt.NDArray[np.float64]
 
-STEPS = 64  # levels that the perturbation is cut into under the additive reward
+STEPS = 32  # levels that the perturbation is cut into under the additive reward
 FAR = 1e300  # beyond any perturbation
+MOST_AGES = 4000  # that a bound looks at
 # Multiplications that a bound may take, about: some seconds.
 MOST_WORK = 10**5 if compile.INTERPRETED else 10**10
 
@@ -98,16 +99,19 @@ def _bound(scenario: Scenario, theta: Floats) -> float | None:
     P = padded_transition(scenario)
     _, chance, pay = levels(scenario, theta)
     K, L, S = pay.shape
-    if float(K) * L * S**2 * subsidy.ages_to_forget(P) * 500 > MOST_WORK:
+    # As many ages as the slowest chain needs: with fewer the bound is too low, if only by 0.0001 for chances of 0.01.
+    ages = min(subsidy.ages_to_forget(P, MOST_AGES), int(MOST_WORK / (500.0 * K * L * S**2)))
+    if ages < subsidy.ages_to_forget(P):
         return None
     plays = float(np.minimum(scenario.available.sum(axis=1), scenario.users).mean())
     # Rounded, because a drawn theta meets its chance to some 1e-15: replications then share one solution.
-    return _solved(P.tobytes(), chance.round(10).tobytes(), pay.tobytes(), (K, L, S), plays)
+    return _solved(P.tobytes(), chance.round(10).tobytes(), pay.tobytes(), (K, L, S), plays, ages)
 
 
 @lru_cache(maxsize=64)
-def _solved(P: bytes, chance: bytes, pay: bytes, shape: tuple[int, int, int], plays: float) -> float:
+def _solved(P: bytes, chance: bytes, pay: bytes, shape: tuple[int, int, int], plays: float, ages: int) -> float:
     K, L, S = shape
     paid = np.frombuffer(pay).reshape(K, L, S)
-    world = subsidy.channels(np.frombuffer(P).reshape(K, S, S), paid, np.frombuffer(chance).reshape(K, L))
+    chances = np.frombuffer(chance).reshape(K, L)
+    world = subsidy.channels(np.frombuffer(P).reshape(K, S, S), paid, chances, ages)
     return subsidy.bound(world, plays, float(paid.min()), float(paid.max()))
