@@ -12,7 +12,7 @@ from idleband.scenario.scenario import Scenario
 
 Floats = npt.NDArray[np.float64]
 
-STEPS = 32  # levels that the perturbation is cut into under the additive reward
+STEPS = 64  # levels that the perturbation is cut into under the additive reward
 FAR = 1e300  # beyond any perturbation
 MOST_AGES = 4000  # that a bound looks at
 # Multiplications that a bound may take, about: some seconds.
