@@ -98,6 +98,10 @@ def update(
     y = lesson(known, state.clearness, k, s, r, n)
     if not math.isnan(y):
         nucb.recall(known, params, net, slot, k)
+        if net.estimates.ranked[k] != slot.t:  # feedback is late: its doubt was that of another context
+            nucb.differentiate(params, net, k)
+            net.estimates.q[k] = width_squared(net.covariance, 0 if params.shared else k, net.vectors, k) / params.D
+            net.estimates.ranked[k] = slot.t
         error = y - net.estimates.n_hat[k]
         observe_error(state.clearness, 0 if params.shared else k, error, net.estimates.q[k])
         nucb.take_in(params, net, slot, k, y)

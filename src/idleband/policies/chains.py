@@ -24,7 +24,7 @@ from idleband.kernels.compile import jit
 from idleband.kernels.rng import gamma, normal
 from idleband.kernels.whittle import whittle
 from idleband.policies.base import AtLeast, Floats, Ints, Known, Rng, Slot
-from idleband.policies.sight import NEVER, Sight, age_of, new_sight, saw
+from idleband.policies.sight import NEVER, Sight, age_of, is_news, new_sight, saw
 
 Redraw = Annotated[int, AtLeast(1, 10**9), "slots between two draws of a channel's transition probabilities"]
 LookAhead = Annotated[bool, "count what is gained by knowing the state: Whittle's index (two states)"]
@@ -32,6 +32,7 @@ Forget = Annotated[float, AtLeast(0.0), "slots after which what was seen counts 
 
 FRESH = 1.02  # a posterior is made anew when it has so many times the observations it was made from
 STALE = 0.125  # or when so large a part of `forget` has passed
+LONGEST = 1000  # steps that a belief over more than two states is carried at once: by then nothing is left to change
 
 
 class Chains(NamedTuple):
@@ -45,6 +46,7 @@ class Chains(NamedTuple):
     spread: Floats  # (K, 3) and a root of their covariance
     P: Floats  # (K, S, S) the draw
     law: Floats  # (K, S) the belief
+    at: Ints  # (K,) the slot it is about
     begun: Ints  # (1,) the first slot, in which every channel gets a draw
     ages: Floats  # (BINS,) of the bins in `pairs`
     room: Floats  # (S,) working array
@@ -65,6 +67,7 @@ def new_chains(known: Known) -> Chains:
         spread=np.tile([math.sqrt(2.0), 0.0, math.sqrt(2.0)], (K, 1)),
         P=np.repeat(law[:, None, :], S, axis=1),
         law=law.copy(),
+        at=np.zeros(K, np.int64),
         begun=np.full(1, -1, np.int64),
         ages=two_state.AGES.copy(),
         room=np.zeros(S),
@@ -73,31 +76,42 @@ def new_chains(known: Known) -> Chains:
 
 @jit
 def carry(known: Known, params: Any, chains: Chains, rng: Rng, slot: Slot) -> None:
-    """A slot has begun: beliefs move on by one step of their chains, and some channels get a new draw."""
+    """A slot has begun: beliefs move on by a step of their chains (by more, if slots were left out or feedback came
+    late), and some channels get a new draw."""
     if chains.begun[0] < 0:
         chains.begun[0] = slot.t
+        for k in range(known.K):
+            chains.at[k] = slot.t - 1
     P, law = chains.P, chains.law
     for k in range(known.K):
+        steps = slot.t - chains.at[k]
+        chains.at[k] = slot.t
         fresh = redrawn(params, chains, k, slot.t)
         if fresh:
             draw(known, params, chains, rng, k, slot.t)
         if known.states[k] > 2:
-            for j in range(known.states[k]):
-                chains.room[j] = 0.0
-                for i in range(known.states[k]):
-                    chains.room[j] += law[k, i] * P[k, i, j]
-            for j in range(known.states[k]):
-                law[k, j] = chains.room[j]
-        else:
-            good = P[k, 0, 1] + (P[k, 1, 1] - P[k, 0, 1]) * law[k, 1]
-            if fresh:  # the whole way from what was seen last, with the new draw
-                rho = P[k, 1, 1] - P[k, 0, 1]
-                good = P[k, 0, 1] / (1.0 - rho)
-                if chains.sight.state[k] != NEVER:
-                    passed = two_state.power(rho, float(age_of(chains.sight, k, slot.t)), True)
-                    good += passed * (chains.sight.state[k] - good)
-            law[k, 0] = 1.0 - good
-            law[k, 1] = good
+            for _ in range(min(steps, LONGEST)):
+                for j in range(known.states[k]):
+                    chains.room[j] = 0.0
+                    for i in range(known.states[k]):
+                        chains.room[j] += law[k, i] * P[k, i, j]
+                for j in range(known.states[k]):
+                    law[k, j] = chains.room[j]
+            continue
+        rho = P[k, 1, 1] - P[k, 0, 1]
+        good = law[k, 1]
+        if fresh:  # the whole way from what was seen last, with the new draw
+            good = P[k, 0, 1] / (1.0 - rho)
+            if chains.sight.state[k] != NEVER:
+                passed = two_state.power(rho, float(age_of(chains.sight, k, slot.t)), True)
+                good += passed * (chains.sight.state[k] - good)
+        elif steps == 1:
+            good = P[k, 0, 1] + rho * good
+        elif steps > 1:
+            settled = P[k, 0, 1] / (1.0 - rho)
+            good = settled + two_state.power(rho, float(steps), True) * (good - settled)
+        law[k, 0] = 1.0 - good
+        law[k, 1] = good
 
 
 @jit
@@ -133,6 +147,7 @@ def draw(known: Known, params: Any, chains: Chains, rng: Rng, k: int, t: int) ->
 def make_posterior(known: Known, params: Any, chains: Chains, k: int, t: int) -> None:
     """Bring channel k's posterior up to what has been seen, and forget what is to be forgotten."""
     if params.forget > 0.0:
+        t = max(t, int(chains.since[k]))  # feedback may be late
         keep = math.exp((chains.since[k] - t) / params.forget)
         for b in range(chains.pairs.shape[1]):
             for i in range(2):
@@ -151,6 +166,8 @@ def make_posterior(known: Known, params: Any, chains: Chains, k: int, t: int) ->
 @jit
 def observe(known: Known, params: Any, chains: Chains, k: int, s: int, t: int) -> None:
     """Channel k was in state s in slot t."""
+    if not is_news(chains.sight, k, t):
+        return
     before = chains.sight.state[k]
     if before != NEVER:
         age = age_of(chains.sight, k, t)
@@ -164,6 +181,7 @@ def observe(known: Known, params: Any, chains: Chains, k: int, s: int, t: int) -
         if chains.seen[k] >= chains.due[k]:
             make_posterior(known, params, chains, k, t)
     saw(chains.sight, k, s, t)
+    chains.at[k] = t
     for j in range(known.states[k]):
         chains.law[k, j] = 1.0 if j == s else 0.0
 

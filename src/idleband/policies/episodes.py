@@ -19,7 +19,7 @@ from idleband.kernels.rng import uniform
 from idleband.kernels.selection import top_m
 from idleband.policies.base import AtLeast, Floats, Ints, Known, Rng, Slot
 from idleband.policies.good_or_not import Sides, index, new_sides, observe, side_of
-from idleband.policies.sight import NEVER, age_of
+from idleband.policies.sight import NEVER, age_of, is_news
 
 WIDEST = 5.5  # logit of the largest chance on the grid
 
@@ -96,7 +96,7 @@ def update(
     known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
 ) -> None:
     side, sight = side_of(known, k, s), state.sides.sight
-    if sight.state[k] != NEVER:
+    if sight.state[k] != NEVER and is_news(sight, k, slot.t):
         b, before = two_state.bin_of(age_of(sight, k, slot.t)), sight.state[k]
         for g in range(state.posterior.shape[1]):
             state.posterior[k, g] += state.likelihood[b, before, side, g]

@@ -31,6 +31,14 @@ def age_of(sight: Sight, k: int, t: int) -> int:
 
 
 @jit
+def is_news(sight: Sight, k: int, t: int) -> bool:
+    """Whether slot t is later than what is known of channel k: feedback may come late, and in any order."""
+    return sight.state[k] == NEVER or t > sight.slot[k]
+
+
+@jit
 def saw(sight: Sight, k: int, s: int, t: int) -> None:
-    sight.state[k] = s
-    sight.slot[k] = t
+    """Channel k was in state s in slot t; what is older than what is known already is not kept."""
+    if is_news(sight, k, t):
+        sight.state[k] = s
+        sight.slot[k] = t
