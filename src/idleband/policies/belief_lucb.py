@@ -49,6 +49,8 @@ class State(NamedTuple):
     v: Floats  # (K, d + 1) A^-1 x
     q: Floats  # (K,) x' A^-1 x
     score: Floats  # (K,) theta . x
+    ranked: Ints  # (K,) the slot that the last four are of
+    grow: Floats  # (d + 1,) working array
 
 
 def init(params: Params, known: Known) -> State:
@@ -63,13 +65,18 @@ def init(params: Params, known: Known) -> State:
         v=np.zeros((known.K, d)),
         q=np.zeros(known.K),
         score=np.zeros(known.K),
+        ranked=np.zeros(known.K, np.int64),
+        grow=np.zeros(d),
     )
 
 
 @jit
-def consider(params: Params, state: State, k: int) -> None:
+def consider(known: Known, params: Params, state: State, slot: Slot, k: int) -> None:
     """score, v and q of channel k's context under its model as it is now."""
     m = 0 if params.shared else k
+    for i in range(known.d):
+        state.x[k, i] = slot.x[k, i]
+    state.ranked[k] = slot.t
     state.score[k] = ridge.predict(state.theta, m, state.x, k)
     state.q[k] = ridge.width_squared(state.A_inv, m, state.x, state.v, k)
 
@@ -89,9 +96,7 @@ def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, pic
     for k in range(known.K):
         if chains.redrawn(params, state.chains, k, slot.t):
             clearness.doubt[k] = normal(rng)
-        for i in range(known.d):
-            state.x[k, i] = slot.x[k, i]
-        consider(params, state, k)
+        consider(known, params, state, slot, k)
         if measures(known):
             fill_pays(known, clearness, 0 if params.shared else k, k, state.score[k], state.q[k])
         else:
@@ -110,10 +115,11 @@ def update(
     if math.isnan(y):
         return
     m = 0 if params.shared else k
-    if params.shared:  # others have taught it since ranking
-        consider(params, state, k)
-    if params.forget > 0.0:
-        fade(params, state, m, k, slot.t)
+    faded = params.forget > 0.0 and fade(params, state, m, slot.t)
+    # What ranking computed serves again, unless the model has changed since: a shared one does so within the slot.
+    if faded or params.shared or state.ranked[k] != slot.t:
+        consider(known, params, state, slot, k)
+    state.ranked[k] = 0
     if measures(known):
         error = y - state.score[k]
         observe_error(state.clearness, m, error, state.q[k])
@@ -123,17 +129,20 @@ def update(
 
 
 @jit
-def fade(params: Params, state: State, m: int, k: int, t: int) -> None:
-    """What model m has learned counts less by the slots that have passed: A^-1 grows, but at x not beyond the prior."""
-    d = state.x.shape[1]
-    size = 0.0
-    for i in range(d):
-        size += state.x[k, i] * state.x[k, i]
-    most = size / params.lambda_ / state.q[k] if state.q[k] > 0.0 else 1.0
-    grow = max(1.0, min(most, math.exp((t - state.taught[m]) / params.forget)))
-    for i in range(d):
-        state.v[k, i] *= grow
-        for j in range(d):
-            state.A_inv[m, i, j] *= grow
-    state.q[k] *= grow
+def fade(params: Params, state: State, m: int, t: int) -> bool:
+    """What model m has learned counts less by the slots that have passed: A^-1 grows; whether it did. Each weight's own
+    variance, on the diagonal, grows up to the prior's and no further: contexts that leave a direction out would have it
+    grow for ever."""
+    passed = t - state.taught[m]
+    if passed <= 0.0:
+        return False
     state.taught[m] = t
+    grow = math.exp(min(700.0, passed / params.forget))
+    d = state.grow.size
+    for i in range(d):
+        most = 1.0 / (params.lambda_ * state.A_inv[m, i, i])
+        state.grow[i] = math.sqrt(max(1.0, min(most, grow)))
+    for i in range(d):
+        for j in range(d):
+            state.A_inv[m, i, j] *= state.grow[i] * state.grow[j]
+    return True

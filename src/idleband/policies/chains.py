@@ -171,6 +171,8 @@ def observe(known: Known, params: Any, chains: Chains, k: int, s: int, t: int) -
     before = chains.sight.state[k]
     if before != NEVER:
         age = age_of(chains.sight, k, t)
+        if params.forget > 0.0 and t - chains.since[k] > params.forget:  # or the weight would overflow in the end
+            make_posterior(known, params, chains, k, t)
         # Instead of fading what is older, what is newer counts more, until the posterior is made anew.
         weight = math.exp((t - chains.since[k]) / params.forget) if params.forget > 0.0 else 1.0
         if known.states[k] <= 2:
