@@ -84,6 +84,8 @@ def carry(known: Known, params: Any, chains: Chains, rng: Rng, slot: Slot) -> No
             chains.at[k] = slot.t - 1
     P, law = chains.P, chains.law
     for k in range(known.K):
+        if known.states[k] == 1:
+            continue
         steps = slot.t - chains.at[k]
         chains.at[k] = slot.t
         fresh = redrawn(params, chains, k, slot.t)
@@ -194,7 +196,7 @@ def worth(known: Known, params: Any, chains: Chains, k: int, sensed: int, pays: 
     if sensed >= 0:
         return pays[k, sensed]
     law, P = chains.law, chains.P
-    if known.states[k] > 2:
+    if known.states[k] != 2:
         total = 0.0
         for j in range(known.states[k]):
             total += law[k, j] * pays[k, j]
