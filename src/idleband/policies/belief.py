@@ -9,6 +9,7 @@ slots, follows Ouyang, Gagrani, Nayyar and Jain, "Learning unknown Markov decisi
 approach", NeurIPS 2017.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -31,11 +32,12 @@ class State(NamedTuple):
     successes: Floats  # (K, S) of the Beta posterior of a state's reward, prior included
     failures: Floats  # (K, S)
     pays: Floats  # (K, S) the draw
+    since: Floats  # (K,) the slot to which what is older has faded
 
 
 def init(params: Params, known: Known) -> State:
     shape = known.h.shape
-    return State(chains.new_chains(known), np.ones(shape), np.ones(shape), np.zeros(shape))
+    return State(chains.new_chains(known), np.ones(shape), np.ones(shape), np.zeros(shape), np.zeros(known.K))
 
 
 @jit
@@ -43,6 +45,8 @@ def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, pic
     chains.carry(known, params, state.chains, rng, slot)
     for k in range(known.K):
         if chains.redrawn(params, state.chains, k, slot.t):
+            if params.forget > 0.0:
+                fade(known, params, state, k, slot.t)
             for s in range(known.states[k]):
                 share = beta(rng, state.successes[k, s], state.failures[k, s])
                 state.pays[k, s] = known.low + (known.high - known.low) * share
@@ -56,9 +60,19 @@ def update(
 ) -> None:
     chains.observe(known, params, state.chains, k, s, slot.t)
     if params.forget > 0.0:
-        fade = 1.0 - min(1.0, 1.0 / params.forget)
-        state.successes[k, s] = 1.0 + fade * (state.successes[k, s] - 1.0)
-        state.failures[k, s] = 1.0 + fade * (state.failures[k, s] - 1.0)
+        fade(known, params, state, k, slot.t)
     share = to_unit(known, r)
     state.successes[k, s] += share
     state.failures[k, s] += 1.0 - share
+
+
+@jit
+def fade(known: Known, params: Params, state: State, k: int, t: int) -> None:
+    """What channel k has paid counts less by the slots that have passed."""
+    if t <= state.since[k]:
+        return
+    keep = math.exp((state.since[k] - t) / params.forget)
+    state.since[k] = t
+    for s in range(known.states[k]):
+        state.successes[k, s] = 1.0 + keep * (state.successes[k, s] - 1.0)
+        state.failures[k, s] = 1.0 + keep * (state.failures[k, s] - 1.0)
