@@ -14,12 +14,14 @@ from idleband.simulation.engine import known_of, law_of, truth_of
 
 
 class Station:
-    """K channels, of two states unless `world` says otherwise; picks are channel numbers from 0."""
+    """K channels that are good half the time, unless `world` has its own; picks are channel numbers from 0."""
 
-    def __init__(self, name: str, K: int, M: int, *, world: dict[str, Any] | None = None, **parameters: Any) -> None:
+    def __init__(
+        self, name: str, K: int = 0, M: int = 1, *, world: dict[str, Any] | None = None, **parameters: Any
+    ) -> None:
         self.case = policy(name, **parameters)
         settings = {"context": {"dimension": 2}, "perturbation": {"theta": [0.0, 0.0]}, **(world or {})}
-        if "transition" not in settings:
+        if not {"transition", "p01"} & set(settings):
             settings |= {"p01": [0.5] * K, "p10": [0.5] * K}
         self.scenario = scenario(users=M, **settings)
         self.known = known_of(self.scenario)
@@ -55,6 +57,8 @@ class Station:
 
     def play(self, states: Sequence[int], n: Sequence[float] | None = None, **seen: Any) -> list[int]:
         """One slot in which channel k is in states[k]; the channels that were picked."""
+        if PARAMETERS in self.case.policy.knows:  # an oracle is told beforehand
+            seen["n"] = np.zeros(self.known.K) if n is None else n
         picks = self.choose(**seen)
         for k in picks:
             self.learn(k, states[k], 0.0 if n is None else n[k])

@@ -1,0 +1,310 @@
+"""Oracles against their definitions, by hand and on paths; and that nobody else is told what they are told."""
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idleband as ib
+from idleband.kernels.whittle import whittle
+from idleband.policies import oracle
+from idleband.policies.base import PARAMETERS
+from idleband.policies.registry import POLICIES
+from idleband.scenario.reward import REWARDS, expected_reward, reward
+from idleband.scenario.worth import bound
+from idleband.simulation.engine import law_of, new_tally, new_world
+from idleband.simulation.metrics import paired_difference, student_t
+from tests.contracts.cases import THREE_STATES
+from tests.policies.station import Station
+
+TWO: dict[str, Any] = {"p01": [0.1, 0.3, 0.6, 0.3], "p10": [0.2, 0.1, 0.9, 0.5]}
+# A three-state channel whose good state is the first, a two-state one, and one that is always good.
+UNLIKE: dict[str, Any] = {
+    "transition": [[[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]], [[0.9, 0.1], [0.4, 0.6]], [[1.0]]],
+    "rewards": [[1.0, 0.4, 0.2], [0.1, 1.0], [0.8]],
+    "good": [[0], [1], [0]],
+}
+ADDITIVE_S4: dict[str, Any] = {"reward": "additive", "perturbation": {"theta": [0.1] * 8}}
+ADDITIVE = {"reward": "additive", "perturbation": {"theta": [0.4, 0.6]}}
+LEVELS = [-0.2, 0.0, 0.3, 0.999, 1.0, 1.7]  # at n = 0 a bad state pays no longer, at n = 1 no state does
+
+
+def law_after(station: Station, k: int, s: int, age: int) -> np.ndarray:
+    """The law of channel k's state so many slots after it was seen in state s."""
+    return np.asarray(np.linalg.matrix_power(station.scenario.transition[k], age)[s])
+
+
+def pays(station: Station, k: int, n: float) -> np.ndarray:
+    """What each state of channel k pays under perturbation n."""
+    kind = REWARDS.index(station.scenario.reward)
+    count = len(station.scenario.transition[k])
+    return np.array([reward(kind, station.known.h[k, s], station.known.good[k, s], n) for s in range(count)])
+
+
+# --- by hand ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("world", [TWO, UNLIKE, TWO | ADDITIVE])
+def test_static_ranks_by_means_whatever_it_sees(world: dict[str, Any]) -> None:
+    station = Station("oracle-static", world=world)
+    K = station.known.K
+    means, _ = station.scenario.mean_rewards(station.scenario.theta(0, 0))
+    for t in range(5):
+        picks = station.play([t % len(P) for P in station.scenario.transition], n=[0.3 * t] * K, sensed=[0] * K)
+        assert picks == [int(means.argmax())]
+        np.testing.assert_array_equal(station.slot.indices, means)
+
+
+@pytest.mark.parametrize("world", [TWO, UNLIKE, TWO | ADDITIVE])
+def test_contextual_ranks_by_the_reward_expected_from_the_context_alone(world: dict[str, Any]) -> None:
+    station = Station("oracle-contextual", world=world)
+    K, scenario = station.known.K, station.scenario
+    kind = REWARDS.index(scenario.reward)
+    for n in LEVELS:
+        station.play([0] * K, n=[n] * K, sensed=[0] * K)  # what it sees changes nothing
+        expected = [expected_reward(kind, scenario.mean_h[k], scenario.good_shares[k], n) for k in range(K)]
+        np.testing.assert_allclose(station.slot.indices, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("world", [TWO, UNLIKE, UNLIKE | ADDITIVE])
+def test_belief_is_a_row_of_a_power_of_the_matrix(world: dict[str, Any]) -> None:
+    """index = sum_j (P^age)_sj r(j, n), at any age (the last stands for all later ones, within 1e-5); of a channel never
+    seen with its stationary law."""
+    station = Station("oracle-belief", world=world)
+    K, seen = station.known.K, dict[int, tuple[int, int]]()
+    rng = np.random.default_rng(2)
+    for t in range(1, 200):
+        n = rng.choice(LEVELS, K)
+        picks = station.choose(n=n, available=np.arange(K) == rng.integers(0, K) if t % 10 == 0 else np.zeros(K))
+        for k in range(K):
+            law = law_after(station, k, seen[k][0], t - seen[k][1]) if k in seen else station.scenario.laws[k]
+            assert station.slot.indices[k] == pytest.approx(law @ pays(station, k, n[k]), abs=2e-5)
+            if k in seen and t - seen[k][1] <= 5:
+                assert station.slot.indices[k] == pytest.approx(law @ pays(station, k, n[k]), abs=1e-12)
+        for k in picks:
+            seen[k] = int(rng.integers(0, len(station.scenario.transition[k]))), t
+            station.learn(k, seen[k][0])
+    assert len(seen) == K
+
+
+@pytest.mark.parametrize("name", ["oracle-whittle", "whittle"])
+def test_whittle_is_liu_and_zhaos_index_where_that_applies(name: str) -> None:
+    """Two states and one level of the perturbation: LOW + (HIGH - LOW) W(belief), to what 257 charges resolve."""
+    station = Station(name, K=4, M=4, world=TWO)
+    station.choose(n=[0.0] * 4)
+    for k, s in enumerate([0, 1, 0, 1]):
+        station.learn(k, s)
+    for age in range(1, 30):
+        station.choose(n=[0.0] * 4)
+        for k, s in enumerate([0, 1, 0, 1]):
+            w = law_after(station, k, s, age)[1]
+            expected = 0.1 + 0.9 * whittle(TWO["p01"][k], TWO["p10"][k], w)
+            assert station.slot.indices[k] == pytest.approx(expected, abs=3e-3)
+
+
+def test_whittle_without_contexts_takes_the_perturbation_for_its_average() -> None:
+    """One entry of x of weight 2 spoils half of the slots, 1.25 a fifth; the index does not see which ones."""
+    world = {**TWO, "context": {"dimension": 1}, "perturbation": {"theta": [[2.0], [2.0], [1.25], [1.25]]}}
+    station = Station("whittle", K=4, M=4, world=world)
+    station.choose(n=[0.0] * 4)
+    for k in range(4):
+        station.learn(k, 0)
+    for n in ([0.0] * 4, [1.2] * 4):
+        age = station.t
+        station.choose(n=n)
+        for k, clear in enumerate([0.5, 0.5, 0.8, 0.8]):
+            w = law_after(station, k, 0, age)[1]
+            expected = 0.1 + 0.9 * clear * whittle(TWO["p01"][k], TWO["p10"][k], w)
+            assert station.slot.indices[k] == pytest.approx(expected, abs=3e-3)
+
+
+def test_looking_is_worth_something_to_whittle_and_nothing_to_belief() -> None:
+    """Two slow channels that are good half the time, one seen bad long ago, one that changes independently: as likely
+    good, but to look at the slow one tells whether to stay."""
+    world = {"p01": [0.05, 0.5], "p10": [0.05, 0.5]}
+    belief, index = (Station(name, K=2, M=1, world=world) for name in ("oracle-belief", "oracle-whittle"))
+    for station in (belief, index):
+        station.choose(n=[0.0, 0.0])
+    np.testing.assert_allclose(belief.slot.indices, 0.55, rtol=0, atol=1e-9)
+    assert index.slot.indices[1] == pytest.approx(0.55, abs=3e-3)
+    assert index.slot.indices[0] > 0.8
+
+
+@pytest.mark.parametrize("world", [TWO, UNLIKE, UNLIKE | ADDITIVE])
+@pytest.mark.parametrize("name", ["genie", "oracle-belief", "oracle-whittle"])
+def test_who_senses_a_state_ranks_by_what_it_pays_now(world: dict[str, Any], name: str) -> None:
+    station = Station(name, world=world)
+    K = station.known.K
+    for s, n in [(0, 0.3), (1, 0.3), (0, -0.1), (1, 1.2)]:
+        states = [min(s, len(P) - 1) for P in station.scenario.transition]
+        station.play(states, sensed=states, n=[n] * K)
+        expected = [pays(station, k, n)[states[k]] for k in range(K)]
+        np.testing.assert_allclose(station.slot.indices, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name, p in POLICIES.items() if PARAMETERS in p.knows])
+def test_oracles_take_only_what_is_available_and_the_lowest_number_of_equals(name: str) -> None:
+    station = Station(name, K=4, M=2, world={"p01": [0.3] * 4, "p10": [0.3] * 4})
+    sensed = [1] * 4 if name == "genie" else None
+    assert station.choose(n=[0.2] * 4, sensed=sensed) == [0, 1]
+    assert station.choose(n=[0.2] * 4, sensed=sensed, available=[0, 0, 1, 1]) == [2, 3]
+    assert station.choose(n=[0.2] * 4, sensed=sensed, available=[0, 0, 0, 1]) == [3]
+    assert station.choose(n=[0.2] * 4, sensed=sensed, available=[0] * 4) == []
+
+
+@pytest.mark.parametrize("name", ["oracle-belief", "oracle-whittle"])
+def test_what_is_older_than_what_was_seen_is_left_out(name: str) -> None:
+    """Feedback of slot 1 after that of slot 2: the index goes by slot 2."""
+    prompt, late = (Station(name, K=1, M=1, world={"p01": [0.1], "p10": [0.2]}) for _ in range(2))
+    prompt.choose(n=[0.0])
+    prompt.play([1], n=[0.0])
+    late.choose(n=[0.0])
+    first = late.slot
+    late.play([1], n=[0.0])
+    late.slot = first
+    late.learn(0, 0)
+    prompt.choose(n=[0.0])
+    late.choose(n=[0.0])
+    assert late.slot.indices.tolist() == prompt.slot.indices.tolist()
+
+
+# --- on paths --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scenario", [ib.scenario("S1"), ib.scenario(THREE_STATES), ib.scenario("S4", **ADDITIVE_S4)])
+def test_contextual_earns_its_reference_on_average(scenario: ib.Scenario) -> None:
+    """The reference is E[r | x] of the same channels on the same contexts: 40 differences, mean 0, within 4 standard
+    errors, and those are small enough to tell."""
+    result = ib.simulate(scenario, "oracle-contextual", horizon=2000, replications=40, seed=1)
+    regret = result.regret("contextual")[:, -1]
+    error = regret.std(ddof=1) / np.sqrt(40)
+    assert abs(regret.mean()) < 4 * error
+    assert error < 0.01 * result.reward[:, -1].mean()
+    assert not result.curves["suboptimal_contextual"].any()
+
+
+@pytest.mark.parametrize("settings", [{}, {"reward": "additive"}, {"availability": [[1] * 10, [0, 1] * 5]}])
+def test_genie_earns_its_reference_exactly(settings: dict[str, Any]) -> None:
+    for name in ("S1", "S4"):
+        result = ib.simulate(ib.scenario(name, **settings), "genie", horizon=3000, replications=2)
+        np.testing.assert_allclose(result.regret("genie"), 0.0, rtol=0, atol=1e-8)
+
+
+def test_genie_earns_its_reference_exactly_with_more_states() -> None:
+    result = ib.simulate(ib.scenario(THREE_STATES), "genie", horizon=3000, replications=2)
+    np.testing.assert_allclose(result.regret("genie"), 0.0, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["oracle-belief", "oracle-whittle"])
+def test_with_all_states_sensed_it_is_the_genie(name: str) -> None:
+    scenario = ib.scenario("S3", sensing="all")
+    one, genie = (ib.simulate(scenario, who, horizon=3000, replications=2) for who in (name, "genie"))
+    assert np.array_equal(one.plays, genie.plays)
+    assert np.array_equal(one.reward, genie.reward)
+
+
+def test_static_never_leaves_the_best_set() -> None:
+    """Of channels 1 and 2 of S2, and 3 and 10 of S4, which tie, the lower number."""
+    for name in ("S1", "S2", "S3", "S4"):
+        for users in (5, 9):
+            scenario = ib.scenario(name, users=users, perturbation="none")
+            result = ib.simulate(scenario, "oracle-static", horizon=500, replications=1)
+            assert np.flatnonzero(result.plays[0]).tolist() == scenario.best(scenario.table_means)
+            assert (result.plays[0][result.plays[0] > 0] == 500).all()
+            assert not result.curves["suboptimal_static"].any()
+
+
+def test_static_follows_availability() -> None:
+    scenario = ib.scenario("S1", users=2, availability=[[1] * 10, [1] * 9 + [0], [1, 1, 1] + [0] * 7])
+    result = ib.simulate(scenario, "oracle-static", horizon=300, replications=1)
+    # Best are 10, 8; without 10 they are 8 and 9; of the first three 3 and 2.
+    assert result.plays[0].tolist() == [0, 100, 100, 0, 0, 0, 0, 200, 100, 100]
+    assert not result.curves["suboptimal_static"].any()
+
+
+@pytest.fixture(scope="module")
+def earned() -> dict[tuple[str, str], dict[str, Any]]:
+    """Rewards a slot of the oracles in every scenario with and without perturbation, 6 replications."""
+    found = {}
+    for law in ("none", "linear"):
+        for where in ("S1", "S2", "S3", "S4"):
+            scenario = ib.scenario(where, perturbation=law)
+            found[where, law] = {
+                name: ib.simulate(scenario, name, horizon=20_000, replications=6, seed=4).reward[:, -1] / 20_000
+                for name in ("oracle-static", "oracle-contextual", "oracle-belief", "oracle-whittle", "genie")
+            }
+    return found
+
+
+PLACES = [(where, law) for law in ("none", "linear") for where in ("S1", "S2", "S3", "S4")]
+
+
+@pytest.mark.parametrize(("where", "law"), PLACES)
+def test_who_knows_more_earns_no_less(earned: Any, where: str, law: str) -> None:
+    """static <= contextual <= belief <= genie, paired, within the 99.9% interval; and more where there is more to know:
+    contexts where there is a perturbation, what was seen where slots are not independent."""
+    found = earned[where, law]
+    order = ["oracle-static", "oracle-contextual", "oracle-belief", "genie"]
+    more = [law == "linear", where != "S2", True]
+    for less, better, clearly in zip(order[:-1], order[1:], more, strict=True):
+        gain = paired_difference(found[better], found[less], level=0.999)
+        assert gain.high >= 0.0, (less, better)
+        if clearly:
+            assert gain.low > 0.0, (less, better)
+        else:
+            np.testing.assert_allclose(found[better], found[less], rtol=1e-3)
+
+
+@pytest.mark.parametrize(("where", "law"), PLACES)
+def test_nobody_who_sees_what_is_played_passes_the_bound(earned: Any, where: str, law: str) -> None:
+    """Beyond the 99.9% interval of its own mean; and Whittle's index comes within 4% of it, so it says something."""
+    scenario = ib.scenario(where, perturbation=law)
+    most = [bound(scenario, None if law == "none" else scenario.theta(4, i)) for i in range(6)]
+    for name, rewards in earned[where, law].items():
+        mean, half = student_t(rewards - np.array(most, float), level=0.999)
+        if name != "genie":
+            assert mean - half <= 0.0, name
+        if name == "oracle-whittle":
+            assert mean > -0.04 * max(map(float, filter(None, most)))
+
+
+# --- nobody else -----------------------------------------------------------------------------------------------------
+
+
+def test_only_oracles_are_told() -> None:
+    """`knows` says who; others have an init without a truth, and a run whose slots hide the perturbation."""
+    scenario = ib.scenario("S2")
+    theta, means = law_of(scenario, 0, 0)
+    for name, one in POLICIES.items():
+        told = PARAMETERS in one.knows
+        assert told == (one.init is oracle.init), name
+        assert ("truth" in inspect.signature(one.init).parameters) == told, name
+        tally = new_tally(scenario, new_world(scenario, 0, 0, theta), means, 1, one.knows)
+        assert tally.told == told
+        assert told or np.isnan(tally.untold).all()
+
+
+def test_a_policy_of_ones_own_sees_nan_where_oracles_see_the_perturbation() -> None:
+    @ib.register(name="spy")
+    class Spy:
+        """Notes what it is told."""
+
+        def init(params, known):  # type: ignore[no-untyped-def]
+            return np.zeros(known.K), np.zeros(known.K, np.int64)
+
+        def select(known, params, state, rng, slot, picks):  # type: ignore[no-untyped-def]
+            state[0][:] = slot.n
+            state[1][:] = slot.sensed
+            for m in range(known.M):
+                picks[m] = m
+            return known.M
+
+        def update(known, params, state, rng, slot, k, s, r, n):  # type: ignore[no-untyped-def]
+            pass
+
+    result = ib.simulate("S1", "spy", horizon=50, replications=1)
+    assert result.state is not None
+    n, sensed = result.state[0]
+    assert np.isnan(n).all()
+    assert (sensed == -1).all()
