@@ -69,8 +69,8 @@ def test_contextual_ranks_by_the_reward_expected_from_the_context_alone(world: d
 
 @pytest.mark.parametrize("world", [TWO, UNLIKE, UNLIKE | ADDITIVE])
 def test_belief_is_a_row_of_a_power_of_the_matrix(world: dict[str, Any]) -> None:
-    """index = sum_j (P^age)_sj r(j, n), at any age (the last stands for all later ones, within 1e-5); of a channel never
-    seen with its stationary law."""
+    """index = sum_j (P^age)_sj r(j, n), at any age (the last stands for all later ones, within 1e-5); of a channel
+    never seen with its stationary law."""
     station = Station("oracle-belief", world=world)
     K, seen = station.known.K, dict[int, tuple[int, int]]()
     rng = np.random.default_rng(2)
