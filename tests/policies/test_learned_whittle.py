@@ -1,0 +1,94 @@
+"""MP-Whittle, and what it shares with MP-TS-Episodes: channels taken as good or not, by hand."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from idleband.kernels.rng import POLICY, beta, stream
+from idleband.kernels.whittle import whittle
+from tests.policies.station import Station
+
+TWO: dict[str, Any] = {"p01": [0.1, 0.4, 0.7], "p10": [0.2, 0.5, 0.1]}
+# Three states of which the first and the last are good; and a channel that is always good.
+LUMPED: dict[str, Any] = {
+    "transition": [[[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]], [[1.0]]],
+    "rewards": [[1.0, 0.4, 0.6], [0.7]],
+    "good": [[0, 2], [0]],
+}
+
+
+def expected_index(p01: float, p10: float, side: int | None, age: int, bad: float, good: float) -> float:
+    """Whittle's index of a channel that was found good (1) or not (0) so long ago, or never seen."""
+    pi = p01 / (p01 + p10)
+    w = pi if side is None else pi + (1 - p01 - p10) ** age * (side - pi)
+    return bad + (good - bad) * whittle(p01, p10, w)
+
+
+def test_by_hand() -> None:
+    """p01 ~ Beta(1 + turned good, 1 + stayed bad) of neighbouring slots, p10 alike, drawn channel by channel in every
+    slot; ranked by Whittle's index between what bad and good slots have paid."""
+    station = Station("mp-whittle", M=2, world=TWO)
+    expected, rng = stream(0, 0, POLICY), np.random.default_rng(2)
+    moves, seen = np.ones((3, 2, 2)), dict[int, tuple[int, int]]()
+    total, slots = np.tile([0.1, 1.0], (3, 1)), np.ones((3, 2))  # one slot of each imagined
+    for t in range(1, 150):
+        picks = station.choose(available=rng.uniform(size=3) < 0.8)
+        pay = total / slots
+        for k in range(3):
+            p01, p10 = beta(expected, moves[k, 0, 1], moves[k, 0, 0]), beta(expected, moves[k, 1, 0], moves[k, 1, 1])
+            side, when = seen.get(k, (None, t))
+            index = expected_index(p01, p10, side, t - when, *pay[k])
+            assert station.slot.indices[k] == pytest.approx(index, abs=1e-9)
+        for k in picks:
+            s, n = int(rng.integers(0, 2)), float(rng.uniform(-0.2, 1.5))
+            station.learn(k, s, n)
+            if k in seen and seen[k][1] == t - 1:
+                moves[k, seen[k][0], s] += 1
+            seen[k] = s, t
+            total[k, s] += 1.0 if s - n > 0 else 0.1
+            slots[k, s] += 1
+    assert np.array_equal(station.state.moves, moves)
+    assert moves.sum() > 100
+
+
+@pytest.mark.parametrize("name", ["mp-whittle", "mp-ts-episodes"])
+def test_channels_are_lumped_into_good_and_not(name: str) -> None:
+    """States 0 and 2 are one side; it imagines that a side pays the mean of its states, and the lowest reward where a
+    channel has no such state."""
+    station = Station(name, M=2, world=LUMPED)
+    sides = station.state.sides
+    np.testing.assert_allclose(sides.total, [[0.4, 0.8], [0.1, 0.7]])
+    for s, side in ((0, 1), (2, 1), (1, 0), (2, 1)):
+        station.play([s, 0], n=[1.5, 0.0])
+        assert sides.sight.state.tolist() == [side, 1]
+    np.testing.assert_allclose(sides.total, [[0.4 + 0.1, 0.8 + 3 * 0.1], [0.1, 0.7 + 4 * 1.0]])
+    np.testing.assert_allclose(sides.slots, [[2, 4], [1, 5]])
+    if name == "mp-whittle":
+        assert station.state.moves.tolist() == [[[1, 2], [2, 2]], [[1, 1], [1, 4]]]
+
+
+@pytest.mark.parametrize("name", ["mp-whittle", "mp-ts-episodes"])
+def test_a_sensed_state_is_worth_what_its_side_paid(name: str) -> None:
+    station = Station(name, M=2, world=LUMPED)
+    station.play([0, 0], n=[1.5, 0.0])
+    for s, side in ((0, 1), (1, 0), (2, 1)):
+        station.choose(sensed=[s, 0])
+        pay = station.state.sides.total / station.state.sides.slots
+        assert station.slot.indices.tolist() == [pay[0, side], pay[1, 1]]
+
+
+def test_draws_follow_the_posterior() -> None:
+    """In the slot after it was seen bad a channel is good with chance p01, and its index is p01 too, whatever p10 is:
+    3000 of them are Beta(5, 12) after such moves. Kolmogorov and Smirnov at a level of 1e-6."""
+    station = Station("mp-whittle", world={"p01": [0.2], "p10": [0.4]})
+    station.state.moves[0] = [[12.0, 5.0], [3.0, 9.0]]
+    station.play([0])
+    station.state.sides.total[:], station.state.sides.slots[:] = [[0.0, 1.0]], 1.0
+    draws = []
+    for _ in range(3000):
+        station.choose()
+        station.t -= 1  # the same slot again
+        draws.append(float(station.slot.indices[0]))
+    assert stats.kstest(draws, stats.beta(5, 12).cdf).pvalue > 1e-6
