@@ -30,6 +30,20 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "mp-nucb-rca": [{"D": 4, "synchronous": True, "shared": True}],
     "mp-nucb-printed": [{"D": 4, "target": "prediction"}],
+    "mp-ts-episodes": [{"grid": 5}],
+    "mp-belief": [{"look_ahead": False}, {"redraw": 1}, {"forget": 50.0}],
+    "mp-belief-lucb": [
+        {"shared": True},
+        {"look_ahead": False, "redraw": 1},
+        {"forget": 50.0},
+        {"forget": 5.0, "shared": True},
+    ],
+    "mp-belief-nucb": [
+        {"D": 4},
+        {"D": 4, "shared": True, "forget": 50.0},
+        {"D": 4, "covariance": "block", "look_ahead": False, "redraw": 1},
+    ],
+    "oracle-belief": [{"contexts": False}],
 }
 
 CASES: dict[str, Case] = {
@@ -53,6 +67,7 @@ SCENARIOS: dict[str, ib.Scenario] = {
     "three states": ib.scenario(THREE_STATES),
     "additive": ib.scenario("S4", reward="additive", perturbation={"clear": 0.8, "per_channel": True}),
     "reward feedback": ib.scenario("S2", feedback="reward", sensing="all"),
+    "rewards of what is played": ib.scenario("S4", feedback="reward"),
     "additive reward feedback": ib.scenario("S3", feedback="reward", reward="additive"),
     "quadratic": ib.scenario("S1", perturbation="quadratic"),
     "cosine": ib.scenario("S4", perturbation={"kind": "cosine", "per_channel": True}),
@@ -60,6 +75,14 @@ SCENARIOS: dict[str, ib.Scenario] = {
         "S1", users=3, availability=[[1] * 10, [0, 1] * 5, [1, 0] * 5, [0] * 9 + [1], [0] * 10, [1] * 10]
     ),
     "all handed out": ib.scenario(p01=[0.3, 0.2], p10=[0.2, 0.9], users=2, perturbation="none"),
+    "unlike": ib.scenario(
+        transition=[[[1.0]], [[0.9, 0.1], [0.4, 0.6]], THREE_STATES["transition"][0]],
+        rewards=[[0.8], [1.0, 0.1], [0.0, 0.6, 1.0]],
+        good=[[0], [0], [2]],
+        users=1,
+        context={"dimension": 2},
+        perturbation={"theta": [-0.7, 1.9]},
+    ),
     "one channel": ib.scenario(p01=[0.3], p10=[0.2], users=1, context={"dimension": 1}, perturbation={"theta": [-0.5]}),
     "many": ib.scenario(
         p01=[0.01 + 0.9 * k / 40 for k in range(40)], p10=[0.5] * 40, users=7, context={"dimension": 5}
@@ -71,3 +94,9 @@ def slots_interpreted(label: str, usual: int) -> int:
     """How many slots of a case are run where nothing is compiled: there a slot of a network takes its time."""
     D = CASES[label].values.get("D", 0)
     return usual if D == 0 else min(usual, 40 if D <= 4 else 3)
+
+
+def places_interpreted(label: str) -> tuple[str, ...]:
+    """The scenarios on which compiled and interpreted runs of a case are compared. Whittle's index of channels that
+    remember for long takes minutes to compute where nothing is compiled: there channels are independent."""
+    return ("S2",) if CASES[label].values.get("value") == "whittle" else ("S1", "coming and going")

@@ -4,7 +4,8 @@ or in a simulated CUDA kernel.
     python -m tests.contracts.digest slots SLOTS           every case, as this process runs it
     python -m tests.contracts.digest cuda SLOTS LABEL...    inside a CUDA kernel, simulated if the environment says so
 
-Of cases that take long interpreted fewer slots are run: `slots_interpreted`.
+Of cases that take long interpreted fewer slots are run, or on other scenarios: `slots_interpreted` and
+`places_interpreted`.
 """
 
 import json
@@ -12,9 +13,7 @@ import sys
 from typing import Any
 
 from idleband.simulation.engine import CaseRun
-from tests.contracts.cases import CASES, SCENARIOS, slots_interpreted
-
-PLACES = ("S1", "coming and going")  # where compiled and interpreted runs are compared
+from tests.contracts.cases import CASES, SCENARIOS, places_interpreted, slots_interpreted
 
 
 def slot_by_slot(label: str, where: str, slots: int) -> dict[str, Any]:
@@ -39,6 +38,6 @@ if __name__ == "__main__":
     found = {
         f"{label} on {where}": digest(label, where, slots_interpreted(label, int(slots)))
         for label in labels or CASES
-        for where in PLACES
+        for where in places_interpreted(label)
     }
     print(json.dumps(found))

@@ -1,0 +1,48 @@
+"""Feedback that is late, given to MP-Belief-NUCB by hand; prints, as JSON, what it made of it.
+
+Run in a process of its own with NUMBA_DISABLE_JIT=1: to compile a network for a few slots takes longer than the slots.
+"""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from idleband.policies import belief_nucb
+from tests.policies.station import Station
+
+WORLD: dict[str, Any] = {"p01": [0.5], "p10": [0.5]}
+
+
+def late(shared: bool) -> dict[str, Any]:
+    """A play of slot 4 is told after slot 9, with those of slots 5 to 8 never told."""
+    station = Station("mp-belief-nucb", world=WORLD, D=4, shared=shared)
+    net, clearness = station.state.net, station.state.clearness
+    A, rng, n_hat = np.ones(net.vectors.g[0].size), np.random.default_rng(1), np.zeros(1)
+    for _ in range(3):
+        station.choose(x=rng.uniform(0, 1, (1, 2)))
+        A += net.vectors.g[0].ravel() ** 2 / 4
+        station.learn(0, 1, 0.4)
+    station.choose(x=[[0.9, 0.2]])
+    slot = station.slot
+    for _ in range(5):
+        station.choose(x=rng.uniform(0, 1, (1, 2)))
+    station.learn(0, 1, 0.4)
+    station.slot = slot
+    belief_nucb.predict(station.known, station.params, station.state, slot.x, n_hat)
+    square, sight = float(clearness.square[0]), station.state.chains.sight
+    A += net.vectors.g[0].ravel() ** 2 / 4
+    station.learn(0, 0, 0.8)
+    g = net.vectors.g[0].ravel()
+    return {
+        "input": net.samples.inputs[0, 4].tolist(),
+        "y": float(net.samples.y[0, 4]),
+        "seen": [int(sight.state[0]), int(sight.slot[0])],
+        "error": 0.8 - float(n_hat[0]),
+        "q": float((g**2 / A).sum()) / 4,
+        "told": 15 * float(clearness.square[0]) - 14 * square,  # error^2 / (1 + q), of 10 imagined errors and 5
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps([late(shared) for shared in (False, True)]))
