@@ -14,7 +14,7 @@ from idleband.policies.registry import POLICIES, policy, register
 from idleband.scenario.build import scenario
 from idleband.scenario.laws import register_law
 from idleband.scenario.scenario import Scenario
-from idleband.simulation.learned import Learned, learned
+from idleband.simulation.learned import Learned, learned, learned_chains
 from idleband.simulation.simulate import Result, simulate
 
 __version__ = version("idleband")
@@ -32,6 +32,7 @@ __all__ = [
     "compare",
     "gamma",
     "learned",
+    "learned_chains",
     "load",
     "normal",
     "policy",

@@ -1,6 +1,7 @@
 """What a policy has learned: its own predictions beside the truth, errors made of them, and what is refused."""
 
 import io
+import math
 from typing import Any
 
 import numpy as np
@@ -272,3 +273,40 @@ def test_additive_rewards_tell_the_perturbation() -> None:
     """So feedback = reward is no reason to refuse there."""
     found = learned(small(feedback="reward", reward="additive"), "mp-lucb", horizon=2000, replications=1)
     assert found.played_last[0] < 0.05
+
+
+def test_learned_chains_cover_the_truth_at_the_stated_rate() -> None:
+    """S1 to S4 without perturbation: 80 channels' p01 and p10, and the same at 50%. Intervals of one channel hang
+    together a little, so the bound is four standard errors of 160 independent ones."""
+    held = {0.5: 0, 0.95: 0}
+    for name in ("S1", "S2", "S3", "S4"):
+        result = ib.simulate(
+            ib.scenario(name, perturbation="none"), "mp-belief", horizon=20_000, replications=2, seed=3
+        )
+        for level in held:
+            table = ib.learned_chains(result, level)
+            assert len(table) == 20
+            for p in ("p01", "p10"):
+                held[level] += int(table[p].between(table[f"{p}_low"], table[f"{p}_high"]).sum())
+    for level, count in held.items():
+        assert abs(count / 160 - level) < 4 * math.sqrt(level * (1 - level) / 160), level
+
+
+def test_learned_chains_name_channels_and_truth() -> None:
+    world = ib.scenario(
+        transition=[[[0.5, 0.5], [0.2, 0.8]], [[0.2, 0.4, 0.4]] * 3, [[0.9, 0.1], [0.3, 0.7]]],
+        rewards=[[0, 1], [0, 0.5, 1], [0, 1]], users=2, perturbation="none",
+    )  # fmt: skip
+    table = ib.learned_chains(ib.simulate(world, "mp-belief-lucb", horizon=3000, replications=2))
+    assert table.channel.tolist() == [1, 3, 1, 3]  # more than two states: no p01
+    assert table.p01.tolist() == [0.5, 0.1, 0.5, 0.1]
+    assert table.p10.tolist() == [0.2, 0.3, 0.2, 0.3]
+    assert (table.p01_low < table.p01_learned).all()
+    assert (table.p01_learned < table.p01_high).all()
+
+
+def test_no_chains_no_table() -> None:
+    with pytest.raises(ib.InputError, match="mp-ucb: keeps no chains"):
+        ib.learned_chains(ib.simulate("S1", "mp-ucb", horizon=10, replications=1))
+    with pytest.raises(ib.InputError, match="level"):
+        ib.learned_chains(ib.simulate("S1", "mp-belief", horizon=10, replications=1), 1.5)

@@ -7,20 +7,26 @@ contexts of all channels, most of which a good policy avoids.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri
 
 from idleband.errors import InputError
 from idleband.kernels import compile
 from idleband.kernels.rng import FRESH, stream
+from idleband.kernels.two_state import logistic
 from idleband.policies.base import Known, Policy
 from idleband.policies.registry import POLICIES, Case, policy
+from idleband.scenario import fields
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.engine import CaseRun, ReferenceRun, checkpoints, named
-from idleband.simulation.simulate import check_size
+from idleband.simulation.simulate import Result, check_size
+
+if TYPE_CHECKING:
+    import pandas
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -215,3 +221,37 @@ def _predictions(function: Any, built_in: bool) -> Any:
     return compile.specialise(
         predict_all, f"predict_all_{function.__module__.replace('.', '_')}", {"predict": function}
     )
+
+
+def learned_chains(result: Result, level: float = 0.95) -> "pandas.DataFrame":
+    """What a belief policy had learned of p01 and p10 at the end of a run, with credible intervals, beside the truth:
+    one row per replication and two-state channel (numbered from 1).
+
+    >>> from idleband import simulate
+    >>> result = simulate("S4", "mp-belief", horizon=2000, replications=1)
+    >>> learned_chains(result).loc[0, ["channel", "p01"]].tolist()
+    [1.0, 0.02]
+    """
+    import pandas
+
+    if result.state is None or not all(hasattr(state, "chains") for state in result.state):
+        raise InputError(
+            f"policy {result.policy}: keeps no chains, or its states are not kept (in a stored study they are not);"
+            " must be a fresh run of mp-belief, mp-belief-lucb or mp-belief-nucb"
+        )
+    z = float(ndtri(0.5 + fields.number(level, "level", 0, 1, above=True) / 2))
+    rows = []
+    for replication, state in enumerate(result.state):
+        mode, spread = state.chains.mode, state.chains.spread
+        for k, P in enumerate(result.scenario.transition):
+            if len(P) != 2:
+                continue
+            row: dict[str, Any] = {"replication": replication, "channel": k + 1}
+            widths = z * spread[k, 0], z * float(np.hypot(spread[k, 1], spread[k, 2]))
+            for name, true, middle, half in zip(("p01", "p10"), (P[0, 1], P[1, 0]), mode[k], widths, strict=True):
+                estimates = (middle, middle - half, middle + half)
+                row |= {name: true} | dict(
+                    zip((f"{name}_learned", f"{name}_low", f"{name}_high"), map(logistic, estimates), strict=True)
+                )
+            rows.append(row)
+    return pandas.DataFrame(rows)
