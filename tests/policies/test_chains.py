@@ -47,7 +47,8 @@ def test_a_draw_is_held_and_carries_the_belief() -> None:
                 np.testing.assert_allclose(chains.law[k, :S], after(P[k, :S, :S], s, age), rtol=0, atol=1e-12)
 
 
-def test_a_channel_is_drawn_anew_every_so_many_slots_and_the_belief_with_it() -> None:
+@pytest.mark.parametrize("state", [0, 1])
+def test_a_channel_is_drawn_anew_every_so_many_slots_and_the_belief_with_it(state: int) -> None:
     """Channel k in slots with (t + k) a multiple of `redraw`: then the law is that of the new draw, all the way from
     what was seen, or its stationary one where nothing was."""
     station = Station("mp-belief", M=1, world=TWO, redraw=7)
@@ -58,11 +59,11 @@ def test_a_channel_is_drawn_anew_every_so_many_slots_and_the_belief_with_it() ->
             assert (not np.array_equal(chains.P[k], P[k])) == (t == 1 or (t + k) % 7 == 0)
             if (t + k) % 7 == 0 or t == 1:
                 seen = k == 0 and t > 1
-                expected = after(chains.P[k], 1, t - 1) if seen else stationary(chains.P[k])
+                expected = after(chains.P[k], state, t - 1) if seen else stationary(chains.P[k])
                 np.testing.assert_allclose(chains.law[k], expected, rtol=0, atol=1e-12)
         P = chains.P.copy()
         if t == 1:
-            station.learn(0, 1)
+            station.learn(0, state)
 
 
 def test_a_channel_of_more_states_that_was_never_seen_is_believed_by_its_draw() -> None:
