@@ -13,7 +13,7 @@ from idleband.policies.base import PARAMETERS
 from idleband.policies.registry import POLICIES
 from idleband.scenario.reward import REWARDS, expected_reward, reward
 from idleband.scenario.worth import bound
-from idleband.simulation.engine import law_of, new_tally, new_world
+from idleband.simulation.engine import known_of, law_of, new_tally, new_world, truth_of
 from idleband.simulation.metrics import paired_difference, student_t
 from tests.contracts.cases import THREE_STATES
 from tests.policies.station import Station
@@ -308,3 +308,15 @@ def test_a_policy_of_ones_own_sees_nan_where_oracles_see_the_perturbation() -> N
     n, sensed = result.state[0]
     assert np.isnan(n).all()
     assert (sensed == -1).all()
+
+
+def test_tables_that_no_machine_has_the_memory_for_are_refused() -> None:
+    """What two slow channels need, for as many as a scenario may have."""
+    world = ib.scenario(p01=[0.001] * 2, p10=[0.001] * 2, users=1, perturbation="none", reward="additive")
+    case, many = ib.policy("oracle-whittle"), 100_000
+    known, truth = known_of(world), truth_of(world, *law_of(world, 0, 0))
+    pay = np.broadcast_to(truth.pay[:1], (many, 64, 2))
+    told = truth._replace(P=np.broadcast_to(truth.P[:1], (many, 2, 2)), pay=pay)
+    params = case.policy.compiled_params(case.values)
+    with pytest.raises(ib.InputError, match=r"oracle-whittle: its tables would take \d+ GiB for 100000 channels"):
+        case.policy.init(params, known._replace(K=many), told)

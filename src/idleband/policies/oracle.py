@@ -19,15 +19,15 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from idleband.errors import InputError
 from idleband.kernels import subsidy
 from idleband.kernels.compile import jit
 from idleband.kernels.selection import top_m
-from idleband.policies.base import Floats, Ints, Known, OneOf, Rng, Slot, Truth
+from idleband.policies.base import MOST_BYTES, Floats, Ints, Known, OneOf, Rng, Slot, Truth
 from idleband.policies.sight import Sight, age_of, last_seen, new_sight, saw
 
 VALUES = ("static", "contextual", "belief", "whittle", "realised")
 STATIC, CONTEXTUAL, BELIEF, WHITTLE, REALISED = range(5)
-MOST_BYTES = 2**30  # that the beliefs may take
 
 
 class Params(NamedTuple):
@@ -50,8 +50,15 @@ def init(params: Params, known: Known, truth: Truth) -> State:
         pay = np.einsum("kl,kls->ks", chance, pay)[:, None, :]
         chance, ends = np.ones((known.K, 1)), np.full((known.K, 1), np.finfo(float).max)
     looks_back = params.value in (BELIEF, WHITTLE)
-    world = subsidy.channels(truth.P, pay, chance, ages=None if looks_back else 1)
-    K, S, A, _ = world.beliefs.shape
+    K, S, L = known.K, known.h.shape[1], pay.shape[1]
+    A = subsidy.ages_to_forget(truth.P) if looks_back else 1
+    size = 8 * K * (S + 1) * A * (S + L)
+    if size > MOST_BYTES:
+        raise InputError(
+            f"policy oracle-{VALUES[params.value]}: its tables would take {size / 2**30:,.0f} GiB for {K} channels"
+            f" of up to {S} states; must be at most {MOST_BYTES // 2**30} GiB"
+        )
+    world = subsidy.channels(truth.P, pay, chance, A)
     # A channel that was never seen: its state has the stationary law, at every age.
     unseen = np.broadcast_to(truth.stationary[:, None, None, :], (K, 1, A, S))
     indices = np.zeros((K, 1, 1, 1))
