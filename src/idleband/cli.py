@@ -36,6 +36,7 @@ from idleband.paper.page import Page, write_report
 from idleband.paper.plan import PARTS, QUICK, Size
 from idleband.paper.run import SETTINGS, check_size, reproduce
 from idleband.paper.summary import claim_rows, summary_text
+from idleband.policies.base import KNOWLEDGE
 from idleband.policies.registry import POLICIES, Case, policy
 from idleband.report.card import card, card_text
 from idleband.report.plots import learned_figure, ranking_figure, save_figure, save_figures
@@ -468,6 +469,7 @@ def _policies(options: argparse.Namespace) -> None:
             name: {
                 "description": p.description,
                 "reference": p.reference,
+                "knows": [word for word in KNOWLEDGE if word in p.knows],
                 "parameters": {
                     q.name: {"default": q.default, "allowed": q.allowed, "meaning": q.meaning}
                     for q in p.parameters.values()
@@ -478,7 +480,8 @@ def _policies(options: argparse.Namespace) -> None:
         print(json.dumps(listing, indent=1))
         return
     for name, p in POLICIES.items():
-        print(f"{name}\n    {p.description}  [{p.reference}]")
+        told = [word for word in KNOWLEDGE if word in p.knows]
+        print(f"{name}\n    {p.description}  [{p.reference}]" + f"\n    knows: {', '.join(told)}" * bool(told))
         for q in p.parameters.values():
             default = str(q.default).lower() if isinstance(q.default, bool) else q.default
             print(f"      {q.name} = {default}: {q.meaning} ({q.allowed})")

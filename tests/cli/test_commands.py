@@ -37,6 +37,8 @@ def test_policies(ok: Callable[..., str]) -> None:
     assert list(data) == list(ib.POLICIES)
     assert data["mp-lucb"]["parameters"]["beta"]["default"] == 1.0
     assert data["mp-lucb-rca"]["parameters"]["frame"]["default"] == "rca"
+    assert [data[name]["knows"] for name in ("mp-ucb", "mp-lucb")] == [[], ["contexts"]]
+    assert "\n    knows: contexts, parameters, all states\n" in text  # the genie
     for name, entry in data.items():
         assert f"\n{name}\n" in "\n" + text
         assert entry["description"] in text
