@@ -5,8 +5,8 @@
 Four disturbances of S1 and S4, T = 10^5 slots, 20 replications, on seeds that were not looked at while the policies
 were written:
     reversed    at T/2 channel k gets the chain of channel K + 1 - k, so that the best become the worst
-    regular     dwell times with the means of the chains, but uniform on 1 .. 2m - 1 instead of geometric
-    bursty      the same means, nine in ten dwells a third as long on average and one seven times
+    regular     dwell times with the means m of the chains, but uniform on 1 .. 2m - 1 instead of geometric
+    bursty      the same means, nine in ten dwells a third as long on average (but no slot is shorter than one)
     drifting    theta of the linear law moves in a straight line from one draw to another in the course of the run
 (the first three without perturbation). A policy's share is its reward over that of an oracle on the same path:
 oracle-whittle, told of the reversal when it comes and otherwise of the chains as if they were Markov; under the drift
@@ -59,6 +59,8 @@ CASES = [
         ("mp-whittle", {}),
         ("mp-lucb", {}),
         ("mp-ucb", {}),
+        ("mp-klucb", {}),
+        ("mp-ts", {}),
         ("mp-swucb", {}),
         ("mp-ducb", {}),
         ("rca-m", {}),
@@ -72,12 +74,17 @@ WORLDS = ("undisturbed", "reversed", "regular", "bursty", "undisturbed, linear l
 
 @jit
 def dwell(u: float, mean: float, bursty: bool) -> float:
-    """How many slots a channel stays, from a uniform draw."""
-    if not bursty:
-        return math.ceil(u * (2.0 * mean - 1.0))
-    short = u < 0.9
-    u = u / 0.9 if short else (u - 0.9) / 0.1
-    mean = max(1.0, mean / 3.0) if short else 7.0 * mean
+    """How many slots a channel stays, of which the mean is as given, from a uniform draw."""
+    if not bursty:  # uniform on 1 .. 2m - 1, or, if that is no whole number, on one of the ranges beside it
+        longest = math.floor(2.0 * mean - 1.0)
+        more = 2.0 * mean - 1.0 - longest
+        if u < more:
+            return 1.0 + math.floor(u / more * (longest + 1.0))
+        return 1.0 + math.floor((u - more) / (1.0 - more) * longest)
+    short = max(1.0, mean / 3.0)
+    brief = u < 0.9
+    u = u / 0.9 if brief else (u - 0.9) / 0.1
+    mean = short if brief else 10.0 * mean - 9.0 * short
     return 1.0 + math.floor(math.log(1.0 - u) / math.log(1.0 - 1.0 / mean)) if mean > 1.0 else 1.0
 
 
@@ -164,9 +171,9 @@ def table(paths: Callable[[str, Case, str], Floats]) -> list[str]:
     return lines
 
 
-def ratio(own: Floats, oracle: Floats) -> Floats:
+def ratio(own: Floats, best: Floats) -> Floats:
     """(R,) the reward as a share of the oracle's."""
-    return np.asarray(own.sum(axis=1) / oracle.sum(axis=1))
+    return np.asarray(own.sum(axis=1) / best.sum(axis=1))
 
 
 def oracle(kind: str) -> Case:
@@ -199,6 +206,14 @@ def figure(paths: Callable[[str, Case, str], Floats]) -> Any:
     return made
 
 
+@cache
+def rewards_once(case: Case, kind: str) -> None:
+    """Compile the loop."""
+    run = CaseRun.start(ib.scenario("S1"), case, HORIZON, SEED, 0)
+    kernel = engine(case, kind if kind in ("regular", "bursty") else "plain")
+    kernel(run.known, run.world, run.params, run.state, run.rng, run.tally, 0, 0)
+
+
 def main() -> None:
     found: dict[tuple[str, str, str], Floats] = {}
     work = [
@@ -222,14 +237,6 @@ def main() -> None:
     print(text)
     (HERE / "robustness.md").write_text(text)
     save_figure(figure(paths), HERE.parent / "docs/figures/robustness")
-
-
-@cache
-def rewards_once(case: Case, kind: str) -> None:
-    """Compile the loop."""
-    run = CaseRun.start(ib.scenario("S1"), case, HORIZON, SEED, 0)
-    kernel = engine(case, kind if kind in ("regular", "bursty") else "plain")
-    kernel(run.known, run.world, run.params, run.state, run.rng, run.tally, 0, 0)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,10 @@ from idleband.scenario.presets import PRESETS
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.bench import bench
 from idleband.simulation.learned import check_predicts, learned, learned_csv, root_mean_square
+from idleband.simulation.simulate import Result
+
+# What `compare` ranks unless it is told otherwise.
+SHORTLIST = ("rca-m", "mp-ucb", "mp-lucb", "mp-belief", "mp-belief-lucb", "oracle-belief", "oracle-whittle")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -80,7 +84,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--threads", metavar="N", help="default: one per core")
 
     ranked = add("compare", "many policies side by side, ranked, with paired intervals", _compare)
-    ranked.add_argument("what", metavar="SCENARIO|FILE.toml", nargs="+", help="S1, S2, ..., S1..S4 for all of them")
+    ranked.add_argument(
+        "what",
+        metavar="SCENARIO|FILE.toml",
+        nargs="+",
+        help="S1 to S4, S1..S4 for all of them, or files, of which the [scenario] is taken",
+    )
     ranked.add_argument("--all", action="store_true", help="every policy of the package")
     ranked.add_argument(
         "--policy", action="append", metavar="NAME[:key=value,...]",
@@ -218,14 +227,19 @@ def _run(options: argparse.Namespace) -> None:
         answer = {"results": str(out / "results.parquet"), "figures": list(map(str, figures)), "per_slot": table}
         print(json.dumps(answer, indent=1, allow_nan=False))
         return
-    for result in study.results:
+    _print_notes(study.results)
+    _print_study(study)
+    print(f"figure:  {figures[0]}  (and .svg)")
+    print(f"results: {out / 'results.parquet'}")
+
+
+def _print_notes(results: Sequence[Result]) -> None:
+    """Whether users' own policies ran compiled."""
+    for result in results:
         if result.note:
             print(f"note: {result.label} ran interpreted, because it does not compile: {result.note}")
         elif POLICIES[result.policy].source is not None:
             print(f"note: {result.label} ran compiled")
-    _print_study(study)
-    print(f"figure:  {figures[0]}  (and .svg)")
-    print(f"results: {out / 'results.parquet'}")
 
 
 def _threads(options: argparse.Namespace) -> int | None:
@@ -253,8 +267,6 @@ def _case(text: str) -> Case:
 
 # --- compare ---------------------------------------------------------------------------------------------------------
 
-SHORTLIST = ("rca-m", "mp-ucb", "mp-lucb", "mp-belief", "mp-belief-lucb", "oracle-belief", "oracle-whittle")
-
 
 def _compare(options: argparse.Namespace) -> None:
     names = [name for what in options.what for name in _between(what)]
@@ -262,14 +274,15 @@ def _compare(options: argparse.Namespace) -> None:
     for world in worlds:
         if [other.name for other in worlds].count(world.name) > 1:
             raise InputError(f"scenario {world.name}: two of them have this name; give them others")
-    own = [_case(text) for text in options.policy or ()]
-    cases = own
-    if options.all or not own:
-        given = {case.label for case in own}
-        listed = every_policy() if options.all else [policy(name) for name in SHORTLIST]
-        cases = own + [case for case in listed if case.label not in given]
-    # What the gap is measured between comes along.
-    cases += [policy(name) for name in NEEDED if name not in {case.policy.name for case in cases}]
+        if world.name.startswith("ranking."):
+            raise InputError(
+                f"scenario.name = {world.name!r}: is the name of a file that compare writes; choose another"
+            )
+    cases = [_case(text) for text in options.policy or ()]
+    listed = every_policy() if options.all else [] if cases else [policy(name) for name in SHORTLIST]
+    for case in (*listed, *map(policy, NEEDED)):  # what the gap is measured between comes along
+        if case.label not in {other.label for other in cases}:
+            cases.append(case)
     out, threads = _out(options, "compare"), _threads(options)
     specs = [experiment(world, cases, options.horizon, options.replications, options.seed) for world in worlds]
     with _Bar() as bar:
@@ -281,7 +294,7 @@ def _compare(options: argparse.Namespace) -> None:
         bar.start(0)
         studies = run_experiments(work, threads=threads, preparing=bar.prepare)
     wanted = {case.label for case in cases}
-    tables = [[row for row in ranking(study) if row.label in wanted] for study in studies]
+    tables = [ranking(study, wanted) for study in studies]
     rows = [row for table in tables for row in table]
     write_durably(out / "ranking.csv", ranking_csv(rows).encode())
     figures = save_figure(ranking_figure(panels(tables)), out / "ranking")
@@ -289,6 +302,7 @@ def _compare(options: argparse.Namespace) -> None:
         answer = {"ranking": ranking_json(rows), "table": str(out / "ranking.csv"), "figures": list(map(str, figures))}
         print(json.dumps(answer, indent=1, allow_nan=False))
         return
+    _print_notes([result for result in studies[0].results if result.label in wanted])
     for table in tables:
         print(ranking_text(table), end="\n\n")
     print(f"{LEGEND}\n\nfigure:  {figures[0]}  (and .svg)\ntable:   {out / 'ranking.csv'}")
@@ -300,9 +314,8 @@ def _between(what: str) -> list[str]:
     presets = list(PRESETS)
     if not dots or what.endswith(".toml"):
         return [what]
-    for name in (first, last):
-        if name not in PRESETS:
-            raise unknown("scenario", name, PRESETS)
+    if first not in PRESETS or last not in PRESETS or presets.index(first) > presets.index(last):
+        raise InputError(f"scenario {what}: must be FIRST..LAST, two of {', '.join(presets)} in this order")
     return presets[presets.index(first) : presets.index(last) + 1]
 
 

@@ -223,7 +223,11 @@ def test_compare_shortlist_and_own_policy_and_law(ok: Callable[..., str]) -> Non
     ("arguments", "told"),
     [
         (["S9"], "scenario 'S9'"),
-        (["S1..S9"], "scenario 'S9'"),
+        (["S1..S9"], "scenario S1..S9: must be FIRST..LAST"),
+        (["S4..S1"], "scenario S4..S1: must be FIRST..LAST"),
+        (["S1.."], "scenario S1..: must be FIRST..LAST"),
+        (["S1", "--policy", "whittle:contexts=true"], "contexts = True: is False in this policy"),
+        (["S1", "--policy", "oracle-static:value=realised"], "value = realised: is static in this policy"),
         (["S1", "--policy", "mp-belif"], "did you mean 'mp-belief'?"),
         (["S1", "--policy", "mp-belief:forget=-1"], "forget = '-1': must be a finite number of at least 0"),
         (["S1", "--replications", "0"], "replications"),
@@ -232,3 +236,25 @@ def test_compare_shortlist_and_own_policy_and_law(ok: Callable[..., str]) -> Non
 )
 def test_compare_refuses(refuse: Refuse, arguments: list[str], told: str) -> None:
     assert told in refuse("compare", *arguments)
+
+
+def test_compare_refuses_a_name_that_it_needs(refuse: Refuse) -> None:
+    Path("mine.toml").write_text('[scenario]\nname = "ranking.csv"\np01 = [0.1, 0.3]\np10 = [0.3, 0.1]\nusers = 1\n')
+    assert "is the name of a file that compare writes" in refuse("compare", "mine.toml")
+
+
+def test_compare_says_how_an_own_policy_ran(ok: Callable[..., str]) -> None:
+    Path("mine.py").write_text(MINE)
+    text = ok("compare", "S2", "--policy", "mine.py:mine", "--horizon", 20, "--replications", 1)
+    assert text.startswith("note: mine ran interpreted")
+
+
+def test_compare_ranks_what_was_asked_for(ok: Callable[..., str]) -> None:
+    """What else the folder holds is not compared with; the baseline is rca-m as it is, whatever stands beside it."""
+    small = ["--horizon", 300, "--replications", 2, "--out", "c", "--json"]
+    ok("compare", "S4", "--policy", "mp-belief-lucb", *small)
+    rows = json.loads(ok("compare", "S4", "--policy", "mp-random", "--policy", "rca-m:L=50", *small))["ranking"]
+    found = {row["label"]: row for row in rows}
+    assert sorted(found) == ["mp-random", "oracle-belief", "oracle-whittle", "rca-m", "rca-m L=50"]
+    assert min(row["behind"] for row in rows if "parameters" not in row["knows"]) == 0
+    assert found["rca-m"]["gap_closed"] == 0

@@ -43,7 +43,6 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"D": 4, "shared": True, "forget": 50.0},
         {"D": 4, "covariance": "block", "look_ahead": False, "redraw": 1},
     ],
-    "oracle-belief": [{"contexts": False}],
 }
 
 CASES: dict[str, Case] = {

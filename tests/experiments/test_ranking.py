@@ -122,3 +122,12 @@ def test_no_bound_is_an_empty_cell() -> None:
     assert line["share_of_bound"] == line["regret_bound"] == ""
     assert ranking_json(rows)[0]["share_of_bound"] is None
     assert "to bound" not in ranking_text(rows)
+
+
+def test_a_share_of_a_bound_that_is_not_above_zero_means_nothing() -> None:
+    world = ib.scenario("S1", reward="additive", perturbation={"theta_norm": 1.0})
+    (row,) = ranking(ib.compare(world, ["mp-ucb"], horizon=20, replications=2))
+    assert row.reward + row.regret_bound < 0
+    assert math.isnan(row.share_of_bound)
+    zero = ib.scenario(p01=[0.5], p10=[0.5], users=1, rewards=[0, 0], reward="additive", perturbation="none")
+    assert math.isnan(ranking(ib.compare(zero, ["mp-ucb"], horizon=20, replications=2))[0].share_of_bound)

@@ -9,7 +9,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from idleband.kernels.two_state import AGES, BINS, EXACT, GROWTH, MOST_LOGIT, bin_of, climb, fit, logistic, power
+from idleband.kernels.logistic import chance as logistic
+from idleband.kernels.two_state import AGES, BINS, EXACT, GROWTH, MOST_LOGIT, bin_of, climb, fit, power
 
 Floats = npt.NDArray[np.float64]
 

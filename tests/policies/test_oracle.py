@@ -320,3 +320,13 @@ def test_tables_that_no_machine_has_the_memory_for_are_refused() -> None:
     params = case.policy.compiled_params(case.values)
     with pytest.raises(ib.InputError, match=r"oracle-whittle: its tables would take \d+ GiB for 100000 channels"):
         case.policy.init(params, known._replace(K=many), told)
+
+
+def test_channels_that_hardly_move_are_remembered() -> None:
+    """Two channels that stay for 2000 slots, and a poor one that does not: who knows that a channel seen bad may have
+    turned good by now earns at least what is learned, but for four standard errors of the difference."""
+    world = ib.scenario(p01=[5e-4, 5e-4, 0.3], p10=[5e-4, 5e-4, 0.7], users=1, perturbation="none")
+    study = ib.compare(world, ["oracle-belief", "mp-belief"], horizon=50_000, replications=4, seed=1)
+    lead = study.results[0].reward[:, -1] - study.results[1].reward[:, -1]
+    assert lead.mean() > -4 * lead.std(ddof=1) / 2
+    assert study["oracle-belief"].reward[:, -1].mean() > 0.6 * 50_000

@@ -10,7 +10,7 @@ of rca-m there is no gap to close.
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -51,7 +51,7 @@ class Row:
     behind_pm: float
     gap_closed: float  # nan: there is no gap
     gap_closed_pm: float
-    share_of_bound: float  # nan: there is no bound
+    share_of_bound: float  # nan: there is no bound, or none above 0
     regret_static: float
     regret_contextual: float
     regret_genie: float
@@ -72,23 +72,17 @@ def knows(result: Result, sensing: str) -> str:
     return ", ".join(["played states", *(word for word in KNOWLEDGE if word in known)])
 
 
-def learns(row: Row) -> bool:
-    """Whether a policy has to learn what it knows of channels and laws."""
-    return PARAMETERS not in row.knows
-
-
-def ranking(study: Study) -> list[Row]:
-    """The policies of a study, best first."""
-    rewards = {result.label: result.reward[:, -1] / result.horizon for result in study.results}
-    by_policy = {result.policy: result.label for result in study.results}
-    told = {result.label: knows(result, study.scenario.sensing) for result in study.results}
+def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
+    """The policies of a study, or those with these labels, best first. Baseline and oracles have default parameters."""
+    results = [result for result in study.results if labels is None or result.label in labels]
+    rewards = {result.label: result.reward[:, -1] / result.horizon for result in results}
+    told = {result.label: knows(result, study.scenario.sensing) for result in results}
     learners = [label for label in rewards if PARAMETERS not in told[label]]
     best = max(learners, key=lambda label: float(rewards[label].mean()), default=None)
-    base = rewards.get(by_policy.get(BASELINE, ""))
-    oracles = [rewards[by_policy[name]] for name in ORACLES if name in by_policy]
+    oracles = [rewards[name] for name in ORACLES if name in rewards]
     oracle = max(oracles, key=lambda reward: float(reward.mean()), default=None)
     rows = []
-    for result in study.results:
+    for result in results:
         reward = rewards[result.label]
         last = {name: curve[:, -1] / result.horizon for name, curve in result.curves.items()}
         behind, behind_pm = math.nan, math.nan
@@ -96,7 +90,7 @@ def ranking(study: Study) -> list[Row]:
             difference = paired_difference(rewards[best], reward)
             behind, behind_pm = difference.mean, _half(difference.mean, difference.high)
         mean = interval(reward)
-        gap, gap_pm = gap_closed(reward, base, oracle)
+        gap, gap_pm = gap_closed(reward, rewards.get(BASELINE), oracle)
         bound = float((last["regret_bound"] + reward).mean())
         rows.append(
             Row(
@@ -113,7 +107,7 @@ def ranking(study: Study) -> list[Row]:
                 behind_pm=behind_pm,
                 gap_closed=gap,
                 gap_closed_pm=gap_pm,
-                share_of_bound=mean.mean / bound,
+                share_of_bound=mean.mean / bound if bound > 0.0 else math.nan,
                 microseconds=1e6 * float(np.mean(result.seconds)) / result.horizon
                 if result.seconds is not None
                 else math.nan,
@@ -136,7 +130,7 @@ def gap_closed(reward: Floats, base: Floats | None, oracle: Floats | None) -> tu
     if base is None or oracle is None:
         return math.nan, math.nan
     whole = paired_difference(oracle, base)
-    if (whole.replications > 1 and whole.low <= 0.0) or whole.mean <= 0.0:
+    if (whole.replications > 1 and whole.low <= 0.0) or whole.mean <= 1e-9:
         return math.nan, math.nan
     gap = float((reward - base).mean()) / whole.mean
     left = interval((reward - base) - gap * (oracle - base))
@@ -158,7 +152,7 @@ def ranking_text(rows: Sequence[Row]) -> str:
     made = [
         [
             "policy", *(f"to {name.removeprefix('regret_')}" for name in regrets), "collisions", "sub-opt. static",
-            "contextual", "us a slot",
+            "sub-opt. context", "us a slot",
         ]
     ]  # fmt: skip
     for row in rows:
@@ -179,7 +173,7 @@ def ranking_text(rows: Sequence[Row]) -> str:
                 f"{row.collisions:.3f}",
                 f"{row.suboptimal_static:.3f}",
                 f"{row.suboptimal_contextual:.3f}",
-                f"{row.microseconds:.2f}",
+                _with(row.microseconds, math.nan, ".2f"),
             ]
         )
     count = f"{first.replications} replication{'s' * (first.replications > 1)}"
@@ -195,13 +189,15 @@ def ranking_text(rows: Sequence[Row]) -> str:
 
 
 LEGEND = """\
-behind       the best learner's reward minus this one's, on the same paths
-gap closed   (reward - rca-m) / (oracle - rca-m), the oracle being the better of oracle-belief and oracle-whittle
-of bound     reward as a share of the most that who sees only what is played can earn in the long run
+behind       the best learner's reward minus this one's, on the same paths; a learner is who does not know the
+             parameters, and who does may be ahead of it: below 0
+gap closed   (reward - rca-m) / (oracle - rca-m), the oracle being the better of oracle-belief and oracle-whittle;
+             - where the oracle is not clearly ahead of rca-m
+of bound     reward as a share of the most that can be earned in the long run without seeing more than what is played
 to ...       regret: what is missing to the best fixed channels (static), to the best given the contexts (contextual),
              in hindsight (genie), to the bound, and to the best fixed channels in means without perturbation (table)
 collisions   picks of a channel with a primary user on it; sub-optimal: picks that M other channels beat
-us a slot    microseconds of processor time, the simulated world included
+us a slot    microseconds of processor time, set-up and the simulated world included
 +-           half a 95% interval; of differences on the same paths, much narrower than those of the rewards"""
 
 
@@ -218,7 +214,8 @@ def panels(tables: Sequence[Sequence[Row]]) -> dict[str, tuple[list[Standing], d
         first = table[0]
         references = {name: first.reward + getattr(first, f"regret_{name}") for name in ("static", "bound", "genie")}
         standings = [Standing(row.label, row.knows, row.reward, row.reward_pm) for row in table]
-        drawn[f"{first.scenario}, {first.perturbation}"] = (standings, references)
+        name = first.scenario.removesuffix(f"-{first.perturbation}")
+        drawn[f"{name}, {first.perturbation}"] = (standings, references)
     return drawn
 
 

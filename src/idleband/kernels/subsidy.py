@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 FORGOTTEN = 1e-5  # what is left of an observation at the last age
-LEAST_AGE, MOST_AGE = 2, 250
+LEAST_AGE, MOST_AGE = 2, 4000
 MOST_ROUNDS = 100  # of policy iteration; it needs about six
 SAME = 1e-12  # values that differ by no more (or no larger a part of them) tie: no decision is changed for it
 # How likely a play is taken to show state 0 instead. A policy on the way may never come from some states to others

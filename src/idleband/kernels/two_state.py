@@ -4,10 +4,10 @@ A channel seen in state i and a slots later in state j has told something whatev
 
     P(good after a slots | i) = pi + rho^a (i - pi),     pi = p01 / (p01 + p10),     rho = 1 - p01 - p10.
 
-All that matters is how often each (a, i, j) was seen, so the likelihood is exact, and its maximum takes microseconds
-to find. The posterior under uniform priors is taken as normal in the logits of p01 and p10 (Laplace): mode by Fisher
-scoring, covariance from the expected information there. Counting only neighbouring slots, the usual way, learns next to
-nothing of a channel that is looked at now and then, and takes that for doubt.
+All that matters is how often each (a, i, j) was seen, so the likelihood is exact (but for long ages: see below), and
+its maximum takes microseconds to find. The posterior under uniform priors is taken as normal in the logits of p01 and
+p10 (Laplace): mode by Fisher scoring, covariance from the expected information there. Counting only neighbouring slots,
+the usual way, learns next to nothing of a channel that is looked at now and then, and takes that for doubt.
 
 Ages up to EXACT have a count each, longer ones share bins that grow by an eighth; the last bin ends at 4000 slots.
 """
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idleband.kernels.compile import jit
+from idleband.kernels.logistic import chance as logistic
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,12 +56,6 @@ def power(rho: float, age: float, exact: bool) -> float:
         return 0.0
     size = (-rho) ** age
     return -size if int(age) % 2 == 1 else size
-
-
-@jit
-def logistic(u: float) -> float:
-    """At -u beyond 700 the exponential would overflow, and interpreted that is an error."""
-    return 1.0 / (1.0 + math.exp(min(700.0, -u)))
 
 
 @jit

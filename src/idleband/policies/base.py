@@ -210,6 +210,7 @@ class Policy:
     predict: Callable[..., None] | None = None  # what it takes the perturbation to be, if it has a model of it
     check: Callable[..., None] | None = None  # (params, known): refuses what `init` could not allocate
     knows: frozenset[str] = frozenset()  # of KNOWLEDGE, beside what it was told of the channels it played
+    fixed: frozenset[str] = frozenset()  # parameters that cannot be set: they are what the name means
     preset: dict[str, Any] = field(default_factory=dict)  # defaults that differ from those of `params`, as users write
     source: str | None = None  # hash of the user's file; None for the policies of this package
     cacheable: bool = True  # false for what was typed into an interpreter
@@ -252,9 +253,15 @@ class Policy:
             if name not in parameters:
                 raise unknown(f"parameter of policy {self.name}", name, parameters)
         try:
-            return {name: p.public(given.get(name, p.default)) for name, p in parameters.items()}
+            values = {name: p.public(given.get(name, p.default)) for name, p in parameters.items()}
         except InputError as error:
             raise InputError(f"policy {self.name}: {error}") from None
+        for name in self.fixed:
+            if values[name] != parameters[name].default:
+                raise InputError(
+                    f"policy {self.name}: {name} = {values[name]}: is {parameters[name].default} in this policy"
+                )
+        return values
 
     def compiled_params(self, values: dict[str, Any]) -> Any:
         """The `Params` that kernels read."""

@@ -42,7 +42,10 @@ class Params(NamedTuple):
     shared: aware.Shared = False
     redraw: chains.Redraw = 10
     look_ahead: chains.LookAhead = True
-    forget: chains.Forget = 0.0
+    # The network forgets by its `memory` alone.
+    forget: Annotated[
+        float, AtLeast(0.0), "slots after which what was seen of a chain counts 1/e; 0: nothing is forgotten"
+    ] = 0.0
 
 
 class State(NamedTuple):

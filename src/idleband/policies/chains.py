@@ -4,7 +4,8 @@ A two-state channel's p01 and p10 are learned from every pair of observations, h
 a channel with more states rows of transition probabilities are learned from neighbouring slots, as Dirichlet counts.
 Every `redraw` slots a channel's probabilities are drawn anew from their posterior and held until the next draw:
 Thompson sampling, whose draws differ as long as there is doubt. The belief, the law of the state now, is carried
-forward with the draw from the state that was seen last.
+forward with the draw from the state that was seen last (of two states; a vector goes on with the new draw from where it
+is).
 
 What a channel is worth follows from the belief and from what each state pays. With `look_ahead` the chance w of the
 better state is replaced by Whittle's index of it, which also counts what a look is worth later; for two states only.
@@ -19,7 +20,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from idleband.kernels import two_state
+from idleband.kernels import logistic, two_state
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import gamma, normal
 from idleband.kernels.whittle import whittle
@@ -131,8 +132,8 @@ def draw(known: Known, params: Any, chains: Chains, rng: Rng, k: int, t: int) ->
     if known.states[k] <= 2:
         first, second = normal(rng), normal(rng)
         spread = chains.spread
-        p01 = two_state.logistic(chains.mode[k, 0] + spread[k, 0] * first)
-        p10 = two_state.logistic(chains.mode[k, 1] + spread[k, 1] * first + spread[k, 2] * second)
+        p01 = logistic.chance(chains.mode[k, 0] + spread[k, 0] * first)
+        p10 = logistic.chance(chains.mode[k, 1] + spread[k, 1] * first + spread[k, 2] * second)
         P[k, 0, 0], P[k, 0, 1] = 1.0 - p01, p01
         P[k, 1, 0], P[k, 1, 1] = p10, 1.0 - p10
         return

@@ -2,10 +2,10 @@
 
 Jung, Abeille and Tewari, "Thompson sampling in non-episodic restless bandits", 2019 (after Jung and Tewari, NeurIPS
 2019): at the start of an episode each channel's p01 and p10 are drawn from their posterior, and the best policy for
-them is followed to its end; each episode is one slot longer than the one before. The prior is uniform on a grid, on
-which the posterior is exact, with observations any number of slots apart. As there, the best policy is stood in for by
-Whittle's index. Departure: their grid has nine values from 0.1 to 0.9; S1 has chances of 0.01, so this one has `grid`
-values from 0.004 to 0.996, evenly spaced in their logits.
+them is followed to its end; each episode is one slot longer than the one before. The prior is uniform on a grid, and
+observations any number of slots apart count (ages beyond 32 share bins: `two_state.py`). As there, the best policy is
+stood in for by Whittle's index. Departure: their grid has nine values from 0.1 to 0.9; S1 has chances of 0.01, so this
+one has `grid` values from 0.004 to 0.996, evenly spaced in their logits.
 """
 
 import math

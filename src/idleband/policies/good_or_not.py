@@ -24,11 +24,12 @@ class Sides(NamedTuple):
 def new_sides(known: Known) -> Sides:
     K, S = known.h.shape
     has = np.arange(S) < known.states[:, None]
-    total = np.full((K, 2), known.low)
-    for side in (0, 1):
-        states = has & (known.good == bool(side))
-        mean = np.where(states, known.h, 0.0).sum(axis=1) / np.maximum(states.sum(axis=1), 1)
-        total[:, side] = np.where(states.any(axis=1), mean, total[:, side])
+    total = np.tile([known.low, known.high], (K, 1))
+    if not known.threshold:
+        for side in (0, 1):
+            states = has & (known.good == bool(side))
+            mean = np.where(states, known.h, 0.0).sum(axis=1) / np.maximum(states.sum(axis=1), 1)
+            total[:, side] = np.where(states.any(axis=1), mean, total[:, side])
     return Sides(new_sight(K), total, np.ones((K, 2)))
 
 

@@ -24,10 +24,14 @@ from idleband.kernels import subsidy
 from idleband.kernels.compile import jit
 from idleband.kernels.selection import top_m
 from idleband.policies.base import MOST_BYTES, Floats, Ints, Known, OneOf, Rng, Slot, Truth
-from idleband.policies.sight import Sight, age_of, last_seen, new_sight, saw
+from idleband.policies.sight import Sight, age_of, new_sight, saw
 
 VALUES = ("static", "contextual", "belief", "whittle", "realised")
 STATIC, CONTEXTUAL, BELIEF, WHITTLE, REALISED = range(5)
+
+
+# What an oracle may know goes with its name, and so do these.
+FIXED = frozenset(["value", "contexts"])
 
 
 class Params(NamedTuple):
@@ -86,7 +90,7 @@ def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, pic
         while n >= state.level_end[k, level]:
             level += 1
         sensed = slot.sensed[k]
-        s = last_seen(state.sight, k)
+        s = state.sight.state[k]
         row = s if s >= 0 else S
         a = min(age_of(state.sight, k, slot.t), A) - 1 if s >= 0 else A - 1
         if params.value == STATIC:

@@ -20,11 +20,6 @@ def new_sight(K: int) -> Sight:
 
 
 @jit
-def last_seen(sight: Sight, k: int) -> int:
-    return sight.state[k]
-
-
-@jit
 def age_of(sight: Sight, k: int, t: int) -> int:
     """How many slots ago channel k was seen, in slot t."""
     return t - sight.slot[k]

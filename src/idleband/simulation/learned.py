@@ -15,8 +15,8 @@ from scipy.special import ndtri
 
 from idleband.errors import InputError
 from idleband.kernels import compile
+from idleband.kernels.logistic import chance
 from idleband.kernels.rng import FRESH, stream
-from idleband.kernels.two_state import logistic
 from idleband.policies.base import Known, Policy
 from idleband.policies.registry import POLICIES, Case, policy
 from idleband.scenario import fields
@@ -251,7 +251,7 @@ def learned_chains(result: Result, level: float = 0.95) -> "pandas.DataFrame":
             for name, true, middle, half in zip(("p01", "p10"), (P[0, 1], P[1, 0]), mode[k], widths, strict=True):
                 estimates = (middle, middle - half, middle + half)
                 row |= {name: true} | dict(
-                    zip((f"{name}_learned", f"{name}_low", f"{name}_high"), map(logistic, estimates), strict=True)
+                    zip((f"{name}_learned", f"{name}_low", f"{name}_high"), map(chance, estimates), strict=True)
                 )
             rows.append(row)
     return pandas.DataFrame(rows)

@@ -7,6 +7,7 @@ number of threads give the same numbers. The compiled loops release the interpre
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from queue import SimpleQueue
 from threading import Event, Semaphore, Thread
 from time import thread_time
@@ -261,9 +262,7 @@ def assemble(scenario: Scenario, case: Case, seed: int, horizon: int, outcomes: 
     curves = {name: np.array([outcome.curves[i] for outcome in cases]) for i, name in enumerate(CURVES)}
     for i, name in enumerate(REFERENCES):
         curves[f"regret_{name}"] = np.array([outcome.curves[i] for outcome in walks]) - curves["reward"]
-    most = [bound(scenario, law_of(scenario, seed, i)[0]) for i in range(R)]
-    by_slot = np.array([np.nan if one is None else one for one in most])
-    curves["regret_bound"] = by_slot[:, None] * checkpoints(horizon) - curves["reward"]
+    curves["regret_bound"] = _bounds(scenario, seed, R)[:, None] * checkpoints(horizon) - curves["reward"]
     return Result(
         scenario,
         case.policy.name,
@@ -277,6 +276,13 @@ def assemble(scenario: Scenario, case: Case, seed: int, horizon: int, outcomes: 
         note=cases[0].note,
         seconds=np.array([outcome.seconds for outcome in cases]),
     )
+
+
+@lru_cache(maxsize=16)
+def _bounds(scenario: Scenario, seed: int, R: int) -> Floats:
+    """(R,) the bound of each replication, the same for all policies on it; nan where there is none."""
+    found = [bound(scenario, law_of(scenario, seed, i)[0]) for i in range(R)]
+    return np.array([np.nan if one is None else one for one in found])
 
 
 def simulate(
