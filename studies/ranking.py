@@ -20,7 +20,7 @@ from idleband.experiments.ranking import ORACLES, Row, panels, ranking, ranking_
 from idleband.experiments.spec import every_policy, experiment
 from idleband.experiments.study import Study, Work, run_experiments
 from idleband.policies.registry import POLICIES, Case
-from idleband.report.plots import ranking_figure, save_figure
+from idleband.report.plots import ranking_figure
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -92,7 +92,7 @@ def page(tables: dict[tuple[str, str], list[Row]]) -> str:
         order = sorted(by_label, key=lambda label: -sum(row.reward for row in by_label[label].values()))
         bounds = {name: tables[law, name][0].reward + tables[law, name][0].regret_bound for name in SCENARIOS}
         lines += ["", f"## {law.capitalize() if law != 'none' else 'No perturbation'}", ""]
-        lines += [f"![Rewards of all policies, {law} law](figures/ranking-{law}.png)", ""]
+        lines += [f"![Rewards of policies, perturbation {law}](figures/ranking-{law}.png)", ""]
         lines += ["| policy | knows | S1 | S2 | S3 | S4 | of bound | us |", "|---" * 8 + "|"]
         for label in order:
             rows = by_label[label]
@@ -182,7 +182,8 @@ def main() -> None:
     (HERE / "ranking.csv").write_text(ranking_csv([row for rows in tables.values() for row in rows]))
     (DOCS / "ranking.md").write_text(page(tables))
     for law in LAWS:
-        save_figure(ranking_figure(panels([tables[law, name] for name in SCENARIOS])), DOCS / f"figures/ranking-{law}")
+        drawn = ranking_figure(panels([tables[law, name] for name in SCENARIOS]))
+        drawn.savefig(DOCS / f"figures/ranking-{law}.png")
     text = promises(found, tables)
     (HERE / "promises.md").write_text(text)
     print(text)

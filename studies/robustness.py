@@ -33,7 +33,7 @@ from idleband.kernels.compile import jit
 from idleband.kernels.rng import fill_uniform
 from idleband.policies.base import PARAMETERS
 from idleband.policies.registry import Case
-from idleband.report.plots import COLOURS, save_figure
+from idleband.report.plots import COLOURS
 from idleband.scenario.perturbation import perturb
 from idleband.scenario.scenario import Scenario
 from idleband.simulation import loop
@@ -236,7 +236,7 @@ def main() -> None:
     text = "\n".join(table(paths)) + "\n"
     print(text)
     (HERE / "robustness.md").write_text(text)
-    save_figure(figure(paths), HERE.parent / "docs/figures/robustness")
+    figure(paths).savefig(HERE.parent / "docs/figures/robustness.png")
 
 
 if __name__ == "__main__":

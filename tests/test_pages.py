@@ -2,6 +2,9 @@
 
 import re
 
+import pandas
+
+import idleband as ib
 from idleband.paper.claims import CLAIMS, FAILS, HOLDS, UNDECIDED
 from idleband.paper.plan import Size
 from idleband.paper.readings import READINGS
@@ -43,3 +46,27 @@ def test_figures_are_shown_where_they_belong() -> None:
     for name in ("figure1", "figure2", "figure3", "figure4", "map"):
         assert f"(figures/{name}.png)" in page
         assert (ROOT / f"docs/figures/{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_beyond_shows_what_the_studies_wrote() -> None:
+    page = (ROOT / "docs/beyond.md").read_text()
+    for name in ("promises.md", "robustness.md"):
+        assert (ROOT / "studies" / name).read_text().strip() in page, name
+    assert not re.search(r"@\w+@", page)  # nothing was left to be filled in
+
+
+def test_the_ranking_page_is_of_the_studys_table() -> None:
+    """Every reward of studies/ranking.csv stands on the page, to four places, in the row of its policy."""
+    page = (ROOT / "docs/ranking.md").read_text()
+    parts = dict(zip(("none", "linear", "quadratic", "cosine"), page.split("\n## ")[1:], strict=True))
+    table = pandas.read_csv(ROOT / "studies/ranking.csv")
+    assert set(table.horizon) == {100_000}
+    assert set(table.replications) == {20}
+    for row in table.itertuples():
+        line = next(line for line in parts[row.perturbation].splitlines() if line.startswith(f"| `{row.label}` |"))
+        assert f"{row.reward:.4f}" in line, row.label
+    for law in parts:
+        assert (ROOT / f"docs/figures/ranking-{law}.png").exists()
+        ranked = set(table[table.perturbation == law].policy)
+        networks = {name for name, policy in ib.POLICIES.items() if "covariance" in policy.parameters}
+        assert set(ib.POLICIES) - ranked <= networks

@@ -89,6 +89,8 @@ def test_the_interval_of_the_gap_is_the_delta_methods() -> None:
 def test_no_gap_no_number() -> None:
     """Where slots are independent and there is no perturbation, nothing can be gained over the best fixed channels."""
     assert all(map(math.isnan, gap_closed(np.ones(3), np.array([1.0, 2.0, 3.0]), np.array([1.1, 1.9, 3.0]))))
+    assert all(map(math.isnan, gap_closed(np.ones(3), np.full(3, 1.0), np.full(3, 1.004))))
+    assert gap_closed(np.full(3, 1.006), np.full(3, 1.0), np.full(3, 1.006))[0] == pytest.approx(1.0)
     assert all(map(math.isnan, gap_closed(np.ones(3), None, np.ones(3))))
     assert all(map(math.isnan, gap_closed(np.ones(3), np.ones(3), None)))
     alone = ranking(ib.compare("S2", ["mp-ucb"], horizon=100, replications=1))

@@ -4,7 +4,7 @@
 oracle-belief and oracle-whittle, which know all parameters and, as everybody else, see only what they play. It is the
 ratio of two means over the same replications; its interval is that of the mean of (policy - rca-m) - gap * (oracle -
 rca-m), divided by the mean of the denominator (the delta method for paired data). Where the oracle is not clearly ahead
-of rca-m there is no gap to close.
+of rca-m, or by less than half a per cent, there is no gap to close.
 """
 
 import csv
@@ -30,6 +30,7 @@ Floats = npt.NDArray[np.float64]
 BASELINE = "rca-m"
 ORACLES = ("oracle-belief", "oracle-whittle")
 NEEDED = (BASELINE, *ORACLES)
+LEVEL = 0.005  # of the baseline's reward: a gap that is no wider is none
 REFERENCES = ("static", "contextual", "genie", "bound", "table")
 
 
@@ -130,7 +131,7 @@ def gap_closed(reward: Floats, base: Floats | None, oracle: Floats | None) -> tu
     if base is None or oracle is None:
         return math.nan, math.nan
     whole = paired_difference(oracle, base)
-    if (whole.replications > 1 and whole.low <= 0.0) or whole.mean <= 1e-9:
+    if (whole.replications > 1 and whole.low <= 0.0) or whole.mean <= LEVEL * abs(float(base.mean())):
         return math.nan, math.nan
     gap = float((reward - base).mean()) / whole.mean
     left = interval((reward - base) - gap * (oracle - base))
@@ -192,7 +193,7 @@ LEGEND = """\
 behind       the best learner's reward minus this one's, on the same paths; a learner is who does not know the
              parameters, and who does may be ahead of it: below 0
 gap closed   (reward - rca-m) / (oracle - rca-m), the oracle being the better of oracle-belief and oracle-whittle;
-             - where the oracle is not clearly ahead of rca-m
+             - where the oracle is not clearly ahead of rca-m, by half a per cent
 of bound     reward as a share of the most that can be earned in the long run without seeing more than what is played
 to ...       regret: what is missing to the best fixed channels (static), to the best given the contexts (contextual),
              in hindsight (genie), to the bound, and to the best fixed channels in means without perturbation (table)
