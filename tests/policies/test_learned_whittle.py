@@ -55,15 +55,17 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize("name", ["mp-whittle", "mp-ts-episodes"])
 def test_channels_are_lumped_into_good_and_not(name: str) -> None:
-    """States 0 and 2 are one side; it imagines that a side pays the mean of its states, and the lowest reward where a
-    channel has no such state."""
+    """States 0 and 2 are one side; it imagines that the good side is paid in full and the other is not; under the
+    additive reward, that a side pays the mean of its states."""
+    additive = Station(name, M=2, world={**LUMPED, "reward": "additive"}).state.sides.total
+    np.testing.assert_allclose([*additive[0], additive[1, 1]], [0.4, 0.8, 0.7])
     station = Station(name, M=2, world=LUMPED)
     sides = station.state.sides
-    np.testing.assert_allclose(sides.total, [[0.4, 0.8], [0.1, 0.7]])
+    np.testing.assert_allclose(sides.total, [[0.1, 1.0], [0.1, 1.0]])
     for s, side in ((0, 1), (2, 1), (1, 0), (2, 1)):
         station.play([s, 0], n=[1.5, 0.0])
         assert sides.sight.state.tolist() == [side, 1]
-    np.testing.assert_allclose(sides.total, [[0.4 + 0.1, 0.8 + 3 * 0.1], [0.1, 0.7 + 4 * 1.0]])
+    np.testing.assert_allclose(sides.total, [[0.1 + 0.1, 1.0 + 3 * 0.1], [0.1, 1.0 + 4 * 1.0]])
     np.testing.assert_allclose(sides.slots, [[2, 4], [1, 5]])
     if name == "mp-whittle":
         assert station.state.moves.tolist() == [[[1, 2], [2, 2]], [[1, 1], [1, 4]]]
