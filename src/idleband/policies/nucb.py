@@ -42,23 +42,35 @@ from idleband.kernels.rng import uniform
 from idleband.policies import perturbation_aware as aware
 from idleband.policies.base import MOST_BYTES, AtLeast, Flags, Floats, Ints, Known, OneOf, Rng, Slot
 
+# MP-Belief-NUCB has these parameters too. Below 1e-6 for lambda rounding is as large as the narrowest widths.
+Ridge = Annotated[float, AtLeast(1e-6), "lambda in A = lambda I + sum g g' / D"]
+Layers = Annotated[int, AtLeast(2, 16), "layers of the network, the output included"]
+Units = Annotated[int, AtLeast(2, 1024), "units in each hidden layer"]
+LearningRate = Annotated[float, AtLeast(0.0, 1.0), "of Adam"]
+Dropout = Annotated[float, AtLeast(0.0, 0.9), "chance of a hidden unit to be left out of a step"]
+Batch = Annotated[int, AtLeast(1, 1024), "samples in a step of training"]
+Memory = Annotated[int, AtLeast(1, 10**6), "samples that a network keeps to train on again"]
+TrainEvery = Annotated[int, AtLeast(1, 10**6), "slots with samples of a network between two steps"]
+Centre = Annotated[bool, "contexts on [-1, 1] instead of [0, 1]"]
+Constant = Annotated[bool, "1 as one more input"]
+CovarianceKind = Annotated[int, OneOf(*COVARIANCES), "A whole, one block a hidden unit, or its diagonal"]
+
 
 class Params(NamedTuple):
     gamma: Annotated[float, AtLeast(0.0), "width of the confidence interval of the perturbation"] = 1.0
-    # Below 1e-6 rounding is as large as the narrowest widths.
-    lambda_: Annotated[float, AtLeast(1e-6), "lambda in A = lambda I + sum g g' / D"] = 1.0
-    L: Annotated[int, AtLeast(2, 16), "layers of the network, the output included"] = 2
-    D: Annotated[int, AtLeast(2, 1024), "units in each hidden layer"] = 16
-    learning_rate: Annotated[float, AtLeast(0.0, 1.0), "of Adam"] = 0.005
+    lambda_: Ridge = 1.0
+    L: Layers = 2
+    D: Units = 16
+    learning_rate: LearningRate = 0.005
     # Departure: the paper has 0.1, with which the error of the cosine law stays at half its spread.
-    dropout: Annotated[float, AtLeast(0.0, 0.9), "chance of a hidden unit to be left out of a step"] = 0.0
-    batch: Annotated[int, AtLeast(1, 1024), "samples in a step of training"] = 16
-    memory: Annotated[int, AtLeast(1, 10**6), "samples that a network keeps to train on again"] = 1000
-    train_every: Annotated[int, AtLeast(1, 10**6), "slots with samples of a network between two steps"] = 1
+    dropout: Dropout = 0.0
+    batch: Batch = 16
+    memory: Memory = 1000
+    train_every: TrainEvery = 1
     # Departure: without biases and with contexts on [0, 1] no network can represent a law with an offset.
-    centre: Annotated[bool, "contexts on [-1, 1] instead of [0, 1]"] = True
-    constant: Annotated[bool, "1 as one more input"] = True
-    covariance: Annotated[int, OneOf(*COVARIANCES), "A whole, one block a hidden unit, or its diagonal"] = FULL
+    centre: Centre = True
+    constant: Constant = True
+    covariance: CovarianceKind = FULL
     target: aware.Target = aware.PERTURBATION
     base: aware.Base = aware.MEAN
     width: aware.Width = aware.OPTIMISTIC
