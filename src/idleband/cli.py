@@ -55,7 +55,10 @@ SHORTLIST = ("rca-m", "mp-ucb", "mp-lucb", "mp-belief", "mp-belief-lucb", "oracl
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse with errors in one line."""
+    """argparse with errors in one line, and no guesses: --al is a mistake, not --all."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see {self.prog} --help)")

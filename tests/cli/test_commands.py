@@ -231,6 +231,7 @@ def test_compare_shortlist_and_own_policy_and_law(ok: Callable[..., str]) -> Non
         (["S1", "--policy", "mp-belif"], "did you mean 'mp-belief'?"),
         (["S1", "--policy", "mp-belief:forget=-1"], "forget = '-1': must be a finite number of at least 0"),
         (["S1", "--replications", "0"], "replications"),
+        (["S1", "--al"], "unrecognized arguments: --al"),
         ([], "the following arguments are required"),
     ],
 )
