@@ -8,39 +8,23 @@ import numpy as np
 import pytest
 
 import idleband as ib
-from tests.policies.station import Station
-
-ADDITIVE = {"reward": "additive", "perturbation": {"theta": [0.6, 0.9]}}  # rewards in [0.1 - 1.5, 1]: no two means tie
+from tests.policies.station import ADDITIVE, Recount, Station, best
 
 
-class Plain:
-    """The definition again: all that was ever seen, and discounted sums made anew in every slot."""
-
-    def __init__(self, station: Station) -> None:
-        self.station = station
-        self.discount, self.L = (station.case.values[name] for name in ("discount", "L"))
-        self.seen: list[tuple[int, int, float]] = []  # slot, channel, reward
+class Plain(Recount):
+    """The definition again: discounted sums made anew in every slot."""
 
     def indices(self) -> np.ndarray:
         """Of the slot that the station has just picked for."""
         plays, total = np.zeros((2, self.station.known.K))
         for s, k, r in self.seen:
-            weight = self.discount ** (self.station.t - 1 - s)
+            weight = self.values["discount"] ** (self.station.t - 1 - s)
             plays[k] += weight
             total[k] += weight * r
         known = plays > 1e-290
         n, some = max(plays.sum(), 1.0), np.where(known, plays, 1.0)
-        width = 2 * self.station.known.span * np.sqrt(self.L * math.log(n) / some)
+        width = 2 * self.station.known.span * np.sqrt(self.values["L"] * math.log(n) / some)
         return np.where(known, total / some + width, math.inf)
-
-    def learn(self, k: int, s: int, n: float) -> None:
-        self.station.learn(k, s, n)
-        self.seen.append((self.station.slot.t, k, float(self.station.known.h[k, s]) - n))
-
-
-def best(indices: np.ndarray, available: np.ndarray, M: int) -> list[int]:
-    order = [k for k in np.argsort(-indices, kind="stable").tolist() if available[k]]
-    return sorted(order[:M])
 
 
 @pytest.mark.parametrize("L", [0.0, 0.6])

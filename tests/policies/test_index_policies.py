@@ -7,9 +7,7 @@ import pytest
 from scipy import stats
 from scipy.optimize import brentq
 
-from tests.policies.station import Station
-
-ADDITIVE = {"reward": "additive", "perturbation": {"theta": [0.6, 0.9]}}  # rewards in [0.1 - 1.5, 1], span 2.5
+from tests.policies.station import ADDITIVE, Station
 
 
 def played(name: str, world: dict[str, object] | None = None, slots: int = 40, **parameters: object) -> Station:

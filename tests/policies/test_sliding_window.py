@@ -7,36 +7,20 @@ import numpy as np
 import pytest
 
 import idleband as ib
-from tests.policies.station import Station
-
-ADDITIVE = {"reward": "additive", "perturbation": {"theta": [0.6, 0.9]}}  # rewards in [0.1 - 1.5, 1]: no two means tie
+from tests.policies.station import ADDITIVE, Recount, Station, best
 
 
-class Plain:
-    """The definition again: all that was ever seen, and sums over the window made anew in every slot."""
-
-    def __init__(self, station: Station) -> None:
-        self.station = station
-        self.window, self.L = (station.case.values[name] for name in ("window", "L"))
-        self.seen: list[tuple[int, int, float]] = []  # slot, channel, reward
+class Plain(Recount):
+    """The definition again: sums over the window made anew in every slot."""
 
     def indices(self) -> np.ndarray:
         """Of the slot that the station has just picked for."""
         t, found = self.station.t, []
         for channel in range(self.station.known.K):
-            rewards = [r for s, k, r in self.seen if k == channel and t - self.window <= s < t]
-            width = math.sqrt(self.L * math.log(min(t, self.window)) / max(len(rewards), 1))
+            rewards = [r for s, k, r in self.seen if k == channel and t - self.values["window"] <= s < t]
+            width = math.sqrt(self.values["L"] * math.log(min(t, self.values["window"])) / max(len(rewards), 1))
             found.append(np.mean(rewards) + self.station.known.span * width if rewards else math.inf)
         return np.array(found)
-
-    def learn(self, k: int, s: int, n: float) -> None:
-        self.station.learn(k, s, n)
-        self.seen.append((self.station.slot.t, k, float(self.station.known.h[k, s]) - n))
-
-
-def best(indices: np.ndarray, available: np.ndarray, M: int) -> list[int]:
-    order = [k for k in np.argsort(-indices, kind="stable").tolist() if available[k]]
-    return sorted(order[:M])
 
 
 @pytest.mark.parametrize("L", [0.0, 0.6, 1.5])
