@@ -5,6 +5,9 @@ scenario + policies -> experiment -> simulate -> results -> figures.
 
 from importlib.metadata import version
 
+from idleband.allocator.allocator import Allocator
+from idleband.allocator.events import Conflict, Decision, Receipt, Unknown
+from idleband.allocator.explanation import Explanation
 from idleband.errors import InputError
 from idleband.experiments.study import Study, compare, load
 from idleband.kernels.rng import beta, gamma, normal, uniform
@@ -21,13 +24,19 @@ __version__ = version("idleband")
 
 __all__ = [
     "POLICIES",
+    "Allocator",
     "AtLeast",
+    "Conflict",
+    "Decision",
+    "Explanation",
     "InputError",
     "Learned",
     "OneOf",
+    "Receipt",
     "Result",
     "Scenario",
     "Study",
+    "Unknown",
     "beta",
     "compare",
     "gamma",

@@ -46,7 +46,7 @@ def test_the_folder_is_keyed_on_the_sources(tmp_path: Path, monkeypatch: pytest.
     folder = compile.cache_folder.__wrapped__
     first = folder()
     assert first == folder()
-    monkeypatch.setattr(compile, "source_hash", lambda: "other sources")
+    monkeypatch.setattr(compile, "source_hash", lambda *more: "other sources")
     assert folder() != first
 
 

@@ -141,11 +141,11 @@ def _clone(loop: Callable[..., Any], name: str, bindings: Mapping[str, Any]) -> 
 
 
 @cache
-def source_hash() -> str:
-    """A hash of the package's sources that shape results, so that nothing stale is reused after a change."""
+def source_hash(*more: str) -> str:
+    """A hash of the package's sources that shape results, and of more folders, so that nothing stale is reused."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    for folder in ("kernels", "policies", "scenario", "simulation"):
+    for folder in ("kernels", "policies", "scenario", "simulation", *more):
         for path in sorted((package / folder).glob("*.py")):
             digest.update(f"{folder}/{path.name}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()
@@ -159,7 +159,7 @@ def cache_folder() -> Path | None:
     notice that a callee in another file changed.
     """
     versions = (platform.python_version(), np.__version__, numba.__version__, llvmlite.__version__)
-    key = hashlib.sha256("\0".join((source_hash(), *versions)).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\0".join((source_hash("allocator"), *versions)).encode()).hexdigest()[:16]
     try:
         root = _cache_root() / "compiled"
         (root / key).mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,11 @@ A policy with a model of the perturbation may say what it predicts, so that it c
 
     predict(known, params, state, x, n_hat) -> None                  write the prediction for contexts x (K, d)
 
+And for whoever asks why, what stands behind the index of a channel, right after `select`:
+
+    explain(known, params, state, slot, k, terms) -> None            estimate, width and belief into terms[k]
+    terms(values, known) -> (str, str)                               plain Python: what estimate and width are
+
 `Params` and `State` are NamedTuples; hyper-parameters are fields of `Params`, never closures, or a grid of six values
 would be compiled six times. The functions run once per slot inside the compiled loop, so they allocate nothing: `slot`
 lends them working arrays. Bounds of parameters stand in their annotations and are checked before anything runs.
@@ -77,6 +82,19 @@ class Slot(NamedTuple):
     n: Floats  # (K,) perturbations of the slot, for oracles; nan for all others
     indices: Floats  # (K,) free to use, for the index of each channel
     scratch: Floats  # (2K,) free to use, as top_m needs it
+
+
+# The columns of `terms`, for one channel each row: nan where a policy has nothing to say. The belief is the chance that
+# there is no primary user.
+ESTIMATE, WIDTH, BELIEF = range(3)
+
+
+@jit
+def explain_mean(total: Floats, plays: Floats, slot: Slot, k: int, terms: Floats) -> None:
+    """The index of channel k as a mean and what was added to it."""
+    if plays[k] > 0.0:
+        terms[k, ESTIMATE] = total[k] / plays[k]
+        terms[k, WIDTH] = slot.indices[k] - terms[k, ESTIMATE]
 
 
 @jit
@@ -208,6 +226,8 @@ class Policy:
     select: Callable[..., int]
     update: Callable[..., None]
     predict: Callable[..., None] | None = None  # what it takes the perturbation to be, if it has a model of it
+    explain: Callable[..., None] | None = None  # what stands behind its indices
+    terms: Callable[..., tuple[str, str]] | None = None
     check: Callable[..., None] | None = None  # (params, known): refuses what `init` could not allocate
     knows: frozenset[str] = frozenset()  # of KNOWLEDGE, beside what it was told of the channels it played
     fixed: frozenset[str] = frozenset()  # parameters that cannot be set: they are what the name means

@@ -10,7 +10,7 @@ approach", NeurIPS 2017.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from idleband.kernels.compile import jit
 from idleband.kernels.rng import beta
 from idleband.kernels.selection import top_m
 from idleband.policies import chains
-from idleband.policies.base import Floats, Ints, Known, Rng, Slot, to_unit
+from idleband.policies.base import BELIEF, ESTIMATE, Floats, Ints, Known, Rng, Slot, to_unit
 
 
 class Params(NamedTuple):
@@ -76,3 +76,18 @@ def fade(known: Known, params: Params, state: State, k: int, t: int) -> None:
     for s in range(known.states[k]):
         state.successes[k, s] = 1.0 + keep * (state.successes[k, s] - 1.0)
         state.failures[k, s] = 1.0 + keep * (state.failures[k, s] - 1.0)
+
+
+@jit
+def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
+    total, weight = 0.0, 0.0
+    for s in range(known.states[k]):
+        total += state.successes[k, s] - 1.0
+        weight += state.successes[k, s] + state.failures[k, s] - 2.0
+    if weight > 0.0:
+        terms[k, ESTIMATE] = known.low + (known.high - known.low) * total / weight
+    terms[k, BELIEF] = chains.chance_good(known, state.chains, k)
+
+
+def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+    return "mean reward", "-"

@@ -8,7 +8,7 @@ Contexts get a constant as one more entry, so that a law may have an offset.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from idleband.kernels.rng import normal
 from idleband.kernels.selection import top_m
 from idleband.policies import chains
 from idleband.policies import perturbation_aware as aware
-from idleband.policies.base import Floats, Ints, Known, Rng, Slot
+from idleband.policies.base import BELIEF, ESTIMATE, WIDTH, Floats, Ints, Known, Rng, Slot
 from idleband.policies.clearness import (
     Clearness,
     chance_spared,
@@ -29,6 +29,7 @@ from idleband.policies.clearness import (
     new_clearness,
     observe_error,
 )
+from idleband.policies.clearness import terms as clearness_terms
 
 
 class Params(NamedTuple):
@@ -146,3 +147,19 @@ def fade(params: Params, state: State, m: int, t: int) -> bool:
         for j in range(d):
             state.A_inv[m, i, j] *= state.grow[i] * state.grow[j]
     return True
+
+
+@jit
+def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
+    if measures(known):
+        terms[k, ESTIMATE] = state.score[k]
+        terms[k, WIDTH] = math.sqrt(state.clearness.square[0 if params.shared else k] * state.q[k])
+    else:
+        terms[k, ESTIMATE] = logistic.chance(state.score[k])
+        terms[k, WIDTH] = math.sqrt(state.q[k])
+    terms[k, BELIEF] = chains.chance_good(known, state.chains, k)
+
+
+def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+    what, doubt = clearness_terms(values, known)
+    return what, doubt if known.measured or not known.threshold else f"{doubt}, in logits"

@@ -12,9 +12,9 @@ from idleband.kernels.compile import jit
 from idleband.kernels.covariance import DIAGONAL, width_squared
 from idleband.kernels.rng import normal
 from idleband.kernels.selection import top_m
-from idleband.policies import chains, nucb
+from idleband.policies import chains, clearness, nucb
 from idleband.policies import perturbation_aware as aware
-from idleband.policies.base import AtLeast, Floats, Ints, Known, Rng, Slot
+from idleband.policies.base import BELIEF, ESTIMATE, WIDTH, AtLeast, Floats, Ints, Known, Rng, Slot
 from idleband.policies.clearness import (
     Clearness,
     chance_spared,
@@ -71,24 +71,24 @@ def predict(known: Known, params: Params, state: State, x: Floats, n_hat: Floats
 
 @jit
 def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
-    net, clearness, estimates = state.net, state.clearness, state.net.estimates
+    net, clear, estimates = state.net, state.clearness, state.net.estimates
     chains.carry(known, params, state.chains, rng, slot)
     nucb.begin_slot(known, params, net, rng, slot)
     for k in range(known.K):
         if chains.redrawn(params, state.chains, k, slot.t):
-            clearness.doubt[k] = normal(rng)
+            clear.doubt[k] = normal(rng)
         m = 0 if params.shared else k
         nucb.differentiate(params, net, k)
         # Divided by D, the weights' doubt is in the units of the errors: A has g g' / D for each of them.
         estimates.q[k] = width_squared(net.covariance, m, net.vectors, k) / params.D
         estimates.ranked[k] = slot.t
         if measures(known):
-            fill_pays(known, clearness, m, k, estimates.n_hat[k], estimates.q[k])
+            fill_pays(known, clear, m, k, estimates.n_hat[k], estimates.q[k])
         else:
-            spoilt = estimates.n_hat[k] + clearness.doubt[k] * math.sqrt(clearness.square[m] * estimates.q[k])
+            spoilt = estimates.n_hat[k] + clear.doubt[k] * math.sqrt(clear.square[m] * estimates.q[k])
             good = 1.0 - min(1.0, max(0.0, spoilt))
-            fill_by_chance(known, clearness, k, good, chance_spared(clearness, k))
-        slot.indices[k] = chains.worth(known, params, state.chains, k, slot.sensed[k], clearness.pays)
+            fill_by_chance(known, clear, k, good, chance_spared(clear, k))
+        slot.indices[k] = chains.worth(known, params, state.chains, k, slot.sensed[k], clear.pays)
     net.awaited[0] = top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
     return net.awaited[0]
 
@@ -110,3 +110,13 @@ def update(
         observe_error(state.clearness, 0 if params.shared else k, error, net.estimates.q[k])
         nucb.take_in(params, net, slot, k, y)
     nucb.train_if_due(params, net, rng, k)
+
+
+@jit
+def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
+    terms[k, ESTIMATE] = state.net.estimates.n_hat[k]
+    terms[k, WIDTH] = math.sqrt(state.clearness.square[0 if params.shared else k] * state.net.estimates.q[k])
+    terms[k, BELIEF] = chains.chance_good(known, state.chains, k)
+
+
+terms = clearness.terms

@@ -209,3 +209,12 @@ def worth(known: Known, params: Any, chains: Chains, k: int, sensed: int, pays: 
         good, low, span = law[k, 0], pays[k, 1], pays[k, 0] - pays[k, 1]
         p01, p10 = P[k, 1, 0], P[k, 0, 1]
     return low + span * (whittle(p01, p10, good) if params.look_ahead else good)
+
+
+@jit
+def chance_good(known: Known, chains: Chains, k: int) -> float:
+    """The belief that channel k is good in the slot that `carry` has begun."""
+    total = 0.0
+    for j in range(known.states[k]):
+        total += chains.law[k, j] if known.good[k, j] else 0.0
+    return total

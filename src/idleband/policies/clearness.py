@@ -17,7 +17,7 @@ paid is what the model predicts, from the good slots there were.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -115,3 +115,9 @@ def fill_by_chance(known: Known, clearness: Clearness, k: int, good: float, othe
 def chance_spared(clearness: Clearness, k: int) -> float:
     """How likely a channel that is not good is paid, whatever the context."""
     return clearness.spared[k] / (1.0 + clearness.spared[k] + clearness.spoilt[k])
+
+
+def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+    if known.measured or not known.threshold:
+        return "predicted perturbation", "doubt about that prediction"
+    return "predicted chance that the perturbation spoils the slot", "doubt about that prediction"

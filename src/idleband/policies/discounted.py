@@ -9,13 +9,13 @@ L is their xi: their theorem asks for more than 1/2, their simulations have 0.6.
 """
 
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from idleband.kernels.compile import jit
 from idleband.kernels.selection import top_m
-from idleband.policies.base import AtLeast, Floats, Ints, Known, Rng, Slot
+from idleband.policies.base import AtLeast, Floats, Ints, Known, Rng, Slot, explain_mean
 
 # Plays that have faded below this count as none: not far below, numbers lose their digits and are slow to compute with.
 FORGOTTEN = 1e-290
@@ -64,3 +64,12 @@ def update(
     weight = 1.0 if late <= 0 else params.discount**late
     state.total[k] += weight * r
     state.plays[k] += weight
+
+
+@jit
+def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
+    explain_mean(state.total, state.plays, slot, k, terms)
+
+
+def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+    return "discounted mean reward", "width of its confidence interval"

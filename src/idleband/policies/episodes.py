@@ -17,8 +17,9 @@ from idleband.kernels import two_state
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import uniform
 from idleband.kernels.selection import top_m
+from idleband.policies import good_or_not
 from idleband.policies.base import AtLeast, Floats, Ints, Known, Rng, Slot
-from idleband.policies.good_or_not import Sides, index, new_sides, observe, side_of
+from idleband.policies.good_or_not import Sides, explain_sides, index, new_sides, observe, side_of
 from idleband.policies.sight import NEVER, age_of, is_news
 
 WIDEST = 5.5  # logit of the largest chance on the grid
@@ -101,3 +102,11 @@ def update(
         for g in range(state.posterior.shape[1]):
             state.posterior[k, g] += state.likelihood[b, before, side, g]
     observe(state.sides, k, side, r, slot.t)
+
+
+@jit
+def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
+    explain_sides(state.sides, k, terms)
+
+
+terms = good_or_not.terms

@@ -4,14 +4,14 @@ Shared by the peers that know or learn p01 and p10 and nothing else. What a chan
 in another is learned from rewards, beginning with one imagined slot without perturbation; contexts are not used.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from idleband.kernels.compile import jit
 from idleband.kernels.two_state import power
 from idleband.kernels.whittle import whittle
-from idleband.policies.base import Floats, Known
+from idleband.policies.base import ESTIMATE, Floats, Known
 from idleband.policies.sight import NEVER, Sight, age_of, new_sight, saw
 
 
@@ -57,3 +57,13 @@ def observe(sides: Sides, k: int, side: int, r: float, t: int) -> None:
     sides.total[k, side] += r
     sides.slots[k, side] += 1.0
     saw(sides.sight, k, side, t)
+
+
+@jit
+def explain_sides(sides: Sides, k: int, terms: Floats) -> None:
+    total = sides.total[k, 0] + sides.total[k, 1]
+    terms[k, ESTIMATE] = total / (sides.slots[k, 0] + sides.slots[k, 1])
+
+
+def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+    return "mean reward", "-"

@@ -5,14 +5,14 @@ Komiyama, Honda and Nakagawa, ICML 2015. Rewards are rescaled from the scenario'
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from idleband.kernels.compile import jit
 from idleband.kernels.kl import kl_upper, negative_entropy
 from idleband.kernels.selection import top_m
-from idleband.policies.base import Floats, Ints, Known, Rng, Slot, to_unit
+from idleband.policies.base import Floats, Ints, Known, Rng, Slot, explain_mean, to_unit
 
 
 class Params(NamedTuple):
@@ -50,3 +50,12 @@ def update(
     state.total[k] += to_unit(known, r)
     state.plays[k] += 1.0
     state.entropy[k] = negative_entropy(state.total[k] / state.plays[k])
+
+
+@jit
+def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
+    explain_mean(state.total, state.plays, slot, k, terms)
+
+
+def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+    return "mean reward on [0, 1]", "width of its confidence interval"

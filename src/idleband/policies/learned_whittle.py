@@ -13,8 +13,9 @@ import numpy as np
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import beta
 from idleband.kernels.selection import top_m
+from idleband.policies import good_or_not
 from idleband.policies.base import Floats, Ints, Known, Rng, Slot
-from idleband.policies.good_or_not import Sides, index, new_sides, observe, side_of
+from idleband.policies.good_or_not import Sides, explain_sides, index, new_sides, observe, side_of
 from idleband.policies.sight import NEVER, age_of
 
 
@@ -48,3 +49,11 @@ def update(
     if sight.state[k] != NEVER and age_of(sight, k, slot.t) == 1:
         state.moves[k, sight.state[k], side] += 1.0
     observe(state.sides, k, side, r, slot.t)
+
+
+@jit
+def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
+    explain_sides(state.sides, k, terms)
+
+
+terms = good_or_not.terms

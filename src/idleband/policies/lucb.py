@@ -84,7 +84,7 @@ def update(
     known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
 ) -> None:
     estimates = state.estimates
-    aware.observe_play(known, params, estimates, k, s)
+    aware.observe_play(known, params, estimates, k, s, slot.t)
     m = 0 if params.shared else k
     # What ranking computed serves again, unless the model has changed since: a shared one does so within the slot.
     fresh = not params.shared and estimates.predicted[k] == slot.t
@@ -97,3 +97,11 @@ def update(
     estimates.predicted[k] = 0
     estimates.ranked[k] = 0
     ridge.learn(state.A_inv, state.theta, m, state.v, k, estimates.q[k], y - predicted)
+
+
+@jit
+def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
+    aware.explain_estimates(state.estimates, params.beta, k, terms)
+
+
+terms = aware.terms

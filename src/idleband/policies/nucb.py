@@ -271,7 +271,7 @@ def end_slot(params: Any, state: State, rng: Rng) -> None:
 def update(
     known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
 ) -> None:
-    aware.observe_play(known, params, state.estimates, k, s)
+    aware.observe_play(known, params, state.estimates, k, s, slot.t)
     recall(known, params, state, slot, k)
     y = aware.lesson(known, params, k, s, r, n, state.estimates.n_hat[k])
     if not math.isnan(y):
@@ -319,3 +319,11 @@ def take_in(params: Any, state: State, slot: Slot, k: int, y: float) -> None:
     samples.y[m, place] = y
     samples.seen[m] += 1
     samples.untrained[m] += 1
+
+
+@jit
+def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
+    aware.explain_estimates(state.estimates, params.gamma, k, terms)
+
+
+terms = aware.terms

@@ -15,7 +15,7 @@ IEEE-IT 2010). Both see only what they play, so `bound` lies above them.
 `whittle` is oracle-whittle without contexts: the perturbation enters by how often it spoils a channel.
 """
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from idleband.errors import InputError
 from idleband.kernels import subsidy
 from idleband.kernels.compile import jit
 from idleband.kernels.selection import top_m
+from idleband.policies import base
 from idleband.policies.base import MOST_BYTES, Floats, Ints, Known, OneOf, Rng, Slot, Truth
 from idleband.policies.sight import Sight, age_of, new_sight, saw
 
@@ -121,3 +122,20 @@ def update(
     known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
 ) -> None:
     saw(state.sight, k, s, slot.t)
+
+
+@jit
+def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
+    S, A = known.h.shape[1], state.beliefs.shape[2]
+    s = state.sight.state[k]
+    row = s if s >= 0 and A > 1 else S  # one age alone: it does not look back
+    a = min(age_of(state.sight, k, slot.t), A) - 1 if s >= 0 else A - 1
+    terms[k, base.ESTIMATE] = state.mean[k]
+    terms[k, base.BELIEF] = 0.0
+    for j in range(S):
+        if known.good[k, j]:
+            terms[k, base.BELIEF] += state.beliefs[k, row, a, j]
+
+
+def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+    return "known mean reward", "-"

@@ -26,11 +26,11 @@ import numpy as np
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import normal
 from idleband.kernels.selection import top_m
-from idleband.policies.base import AtLeast, Flags, Floats, Ints, Known, OneOf, Rng, Slot
+from idleband.policies.base import ESTIMATE, WIDTH, AtLeast, Flags, Floats, Ints, Known, OneOf, Rng, Slot
 from idleband.policies.regenerative import (
     IDLE,
-    SB1,
     Blocks,
+    begin,
     block_index,
     drop,
     free_places,
@@ -101,7 +101,7 @@ def places_to_fill(known: Known, params: Any, estimates: Estimates, slot: Slot) 
     """How many places are given away in this slot; in the slot frame all of them."""
     if params.frame == SLOT:
         return known.M
-    return free_places(estimates.blocks, slot.available, known.M, params.synchronous)
+    return free_places(estimates.blocks, slot, known.M, params.synchronous)
 
 
 @jit
@@ -194,18 +194,18 @@ def replace(known: Known, params: Any, estimates: Estimates, slot: Slot, picks: 
                     weak -= margin[j] > 0.0
                     if params.frame == RCA:
                         drop(estimates.blocks, out)
-                        estimates.blocks.phase[j] = SB1
+                        begin(estimates.blocks, j, slot.t)
                     break
 
 
 @jit
-def observe_play(known: Known, params: Any, estimates: Estimates, k: int, s: int) -> None:
-    """Channel k was played and was in state s."""
+def observe_play(known: Known, params: Any, estimates: Estimates, k: int, s: int, t: int) -> None:
+    """Channel k was played in slot t and was in state s."""
     h = known.h[k, s]
     estimates.total_h[k] += h
     estimates.plays[k] += 1.0
     if params.frame == RCA:
-        observe(estimates.blocks, k, s, h, params.synchronous)
+        observe(estimates.blocks, k, s, t, h, params.synchronous)
 
 
 @jit
@@ -222,3 +222,20 @@ def lesson(known: Known, params: Any, k: int, s: int, r: float, n: float, predic
     if known.good[k, s]:
         return 1.0 if r <= known.low else 0.0  # a chance of being spoilt instead of a size
     return np.nan  # a bad channel pays 0.1 whatever the perturbation
+
+
+@jit
+def explain_estimates(estimates: Estimates, factor: float, k: int, terms: Floats) -> None:
+    terms[k, ESTIMATE] = estimates.n_hat[k]
+    terms[k, WIDTH] = factor * math.sqrt(estimates.q[k])
+
+
+def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+    """What the models estimate: see `lesson`."""
+    if values["target"] == TARGETS[REWARD]:
+        what = "reward"
+    elif known.measured or not known.threshold:
+        what = "perturbation"
+    else:
+        what = "chance that the perturbation spoils the slot"
+    return f"predicted {what}", "width of that prediction"

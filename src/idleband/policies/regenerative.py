@@ -10,6 +10,9 @@ channel has a regenerative state: the first state ever seen on it. A block of a 
 Rewards are earned in all of it, only SB2 feeds the statistics, and only when the block ends: a block that is dropped
 leaves no trace. M blocks run side by side; a freed place goes to the best index among the channels not in a block.
 
+A live station may report late, in another order or never. SB2 counts only if each of its slots was reported, in order:
+else the block is dropped. Feedback of slots before a block is not its own; a block without news for long is dropped.
+
 The block machine (`Blocks` and the functions on it) is a wrapper around any index. A policy in this frame writes
 
     places = free_places(blocks, ...)         drop blocks of unavailable channels, count the places to fill
@@ -20,15 +23,16 @@ and feeds `observe` with what it learns from. RCA-M, the plain version, is at th
 """
 
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from idleband.kernels.compile import jit
 from idleband.kernels.selection import top_m
-from idleband.policies.base import AtLeast, Flags, Floats, Ints, Known, Rng, Slot
+from idleband.policies.base import ESTIMATE, WIDTH, AtLeast, Flags, Floats, Ints, Known, Rng, Slot
 
 IDLE, SB1, SB2, DONE = range(4)  # DONE: block over, but the place is kept until all are refilled together
+PATIENCE = 1000  # slots without news after which a block is dropped: its channel may never report
 
 
 class Blocks(NamedTuple):
@@ -36,6 +40,8 @@ class Blocks(NamedTuple):
     phase: Ints  # (K,) IDLE, SB1, SB2 or DONE
     open_sum: Floats  # (K,) SB2 of the running block
     open_slots: Floats  # (K,)
+    began: Ints  # (K,) the slot in which the block began
+    last: Ints  # (K,) its newest slot that was reported
     total: Floats  # (K,) SB2 of finished blocks
     slots: Floats  # (K,)
     all_slots: Floats  # (1,) t2, the sum of slots over channels
@@ -49,6 +55,8 @@ def new_blocks(K: int) -> Blocks:
         phase=np.zeros(K, np.int64),
         open_sum=np.zeros(K),
         open_slots=np.zeros(K),
+        began=np.zeros(K, np.int64),
+        last=np.zeros(K, np.int64),
         total=np.zeros(K),
         slots=np.zeros(K),
         all_slots=np.zeros(1),
@@ -66,14 +74,26 @@ def drop(blocks: Blocks, k: int) -> None:
 
 
 @jit
-def free_places(blocks: Blocks, available: Flags, M: int, synchronous: bool) -> int:
-    """How many places are to be filled in this slot, after dropping the blocks of unavailable channels."""
+def begin(blocks: Blocks, k: int, t: int) -> None:
+    """A block of channel k begins in slot t."""
+    blocks.phase[k] = SB1
+    blocks.began[k] = t
+    blocks.last[k] = t - 1
+
+
+@jit
+def free_places(blocks: Blocks, slot: Slot, M: int, synchronous: bool) -> int:
+    """How many places are to be filled in this slot, after dropping the blocks of channels that are unavailable, silent
+    or, where there are fewer places than there were, too many."""
+    available = slot.available
     usable, busy, running = 0, 0, 0
     for k in range(available.size):
-        if available[k]:
-            usable += 1
-        elif blocks.phase[k] != IDLE:
-            drop(blocks, k)
+        usable += available[k]
+    for k in range(available.size):
+        if blocks.phase[k] != IDLE:
+            silent = blocks.phase[k] != DONE and slot.t - blocks.last[k] > PATIENCE
+            if not available[k] or silent or busy == M:
+                drop(blocks, k)
         busy += blocks.phase[k] != IDLE
         running += (blocks.phase[k] == SB1) | (blocks.phase[k] == SB2)
     if synchronous and running == 0:  # the last block of the round has ended
@@ -90,7 +110,7 @@ def start_blocks(blocks: Blocks, slot: Slot, places: int, picks: Ints) -> None:
         blocks.idle[k] = slot.available[k] & (blocks.phase[k] == IDLE)
     count = top_m(slot.indices, blocks.idle, places, slot.scratch, picks)
     for i in range(count):
-        blocks.phase[picks[i]] = SB1
+        begin(blocks, picks[i], slot.t)
 
 
 @jit
@@ -104,10 +124,16 @@ def playing(blocks: Blocks, picks: Ints) -> int:
 
 
 @jit
-def observe(blocks: Blocks, k: int, s: int, value: float, synchronous: bool) -> None:
-    """Channel k was played, was in state s and gave the value that its statistics are made of."""
+def observe(blocks: Blocks, k: int, s: int, t: int, value: float, synchronous: bool) -> None:
+    """Channel k was played in slot t, was in state s and gave the value that its statistics are made of."""
     if blocks.origin[k] < 0:
         blocks.origin[k] = s
+    if t < blocks.began[k] or t <= blocks.last[k]:  # of an earlier block, or of SB1 and late
+        return
+    if blocks.phase[k] == SB2 and t != blocks.last[k] + 1:
+        drop(blocks, k)
+        return
+    blocks.last[k] = t
     home = s == blocks.origin[k]
     if blocks.phase[k] == SB1:
         if home:
@@ -153,7 +179,7 @@ def init(params: Params, known: Known) -> Blocks:
 
 @jit
 def select(known: Known, params: Params, blocks: Blocks, rng: Rng, slot: Slot, picks: Ints) -> int:
-    places = free_places(blocks, slot.available, known.M, params.synchronous)
+    places = free_places(blocks, slot, known.M, params.synchronous)
     if places > 0:
         log_t2 = log_slots(blocks, params.L)
         for k in range(known.K):
@@ -166,4 +192,15 @@ def select(known: Known, params: Params, blocks: Blocks, rng: Rng, slot: Slot, p
 def update(
     known: Known, params: Params, blocks: Blocks, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
 ) -> None:
-    observe(blocks, k, s, r, params.synchronous)
+    observe(blocks, k, s, slot.t, r, params.synchronous)
+
+
+@jit
+def explain(known: Known, params: Params, blocks: Blocks, slot: Slot, k: int, terms: Floats) -> None:
+    if blocks.slots[k] > 0.0:
+        terms[k, ESTIMATE] = blocks.total[k] / blocks.slots[k]
+        terms[k, WIDTH] = known.span * math.sqrt(log_slots(blocks, params.L) / blocks.slots[k])
+
+
+def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+    return "mean reward in blocks", "width of its confidence interval"

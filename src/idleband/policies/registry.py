@@ -42,8 +42,8 @@ _EVERYTHING = frozenset([STATES_SEEN]) | _BOTH
 def _built_in(name: str, module: Any, knows: frozenset[str], description: str, reference: str, **preset: Any) -> Policy:
     return Policy(
         name, description, reference, module.Params, module.init, module.select, module.update,
-        getattr(module, "predict", None), getattr(module, "check", None), knows,
-        getattr(module, "FIXED", frozenset()), preset,
+        getattr(module, "predict", None), getattr(module, "explain", None), getattr(module, "terms", None),
+        getattr(module, "check", None), knows, getattr(module, "FIXED", frozenset()), preset,
     )  # fmt: skip
 
 

@@ -11,14 +11,14 @@ row or, if that has left the window, is not taken in.
 """
 
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from idleband.errors import InputError
 from idleband.kernels.compile import jit
 from idleband.kernels.selection import top_m
-from idleband.policies.base import MOST_BYTES, AtLeast, Floats, Ints, Known, Rng, Slot
+from idleband.policies.base import MOST_BYTES, AtLeast, Floats, Ints, Known, Rng, Slot, explain_mean
 
 
 class Params(NamedTuple):
@@ -111,3 +111,12 @@ def update(
     state.filled[row] = place + 1
     state.total[k] += r
     state.plays[k] += 1.0
+
+
+@jit
+def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
+    explain_mean(state.total, state.plays, slot, k, terms)
+
+
+def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+    return "mean reward in the window", "width of its confidence interval"

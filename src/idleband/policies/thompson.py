@@ -6,14 +6,15 @@ fractions of a success. Departure: unplayed channels come first, as under every 
 their prior.
 """
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import beta
 from idleband.kernels.selection import top_m
-from idleband.policies.base import Floats, Ints, Known, Rng, Slot, to_unit
+from idleband.policies.base import ESTIMATE, WIDTH, Floats, Ints, Known, Rng, Slot, to_unit
 
 
 class Params(NamedTuple):
@@ -44,3 +45,14 @@ def update(
     share = to_unit(known, r)
     state.successes[k] += share
     state.failures[k] += 1.0 - share
+
+
+@jit
+def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
+    a, b = state.successes[k], state.failures[k]
+    terms[k, ESTIMATE] = a / (a + b)
+    terms[k, WIDTH] = math.sqrt(a * b / (a + b + 1.0)) / (a + b)
+
+
+def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+    return "posterior mean on [0, 1]", "standard deviation of its posterior, of which the index is a draw"

@@ -5,13 +5,13 @@ width has L = 3/2.
 """
 
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from idleband.kernels.compile import jit
 from idleband.kernels.selection import top_m
-from idleband.policies.base import AtLeast, Floats, Ints, Known, Rng, Slot
+from idleband.policies.base import AtLeast, Floats, Ints, Known, Rng, Slot, explain_mean
 
 
 class Params(NamedTuple):
@@ -43,3 +43,12 @@ def update(
 ) -> None:
     state.total[k] += r
     state.plays[k] += 1.0
+
+
+@jit
+def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
+    explain_mean(state.total, state.plays, slot, k, terms)
+
+
+def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+    return "mean reward", "width of its confidence interval"

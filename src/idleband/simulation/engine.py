@@ -195,37 +195,50 @@ _compiling = Lock()
 
 def engine(policy: Policy, law: Law, memory: Callable[[], tuple[Any, ...]]) -> Engine:
     """The loop for a policy under a law, compiled if it can be. It is tried, with no slot, on memory of its own."""
-    # The name under which the machine code is kept: the module that holds the functions (names like mp-lucb and
-    # mp-lucb-rca share them), and for a user's policy, of which a module may hold several, all that identifies it.
-    whose = "" if policy.source is None else hashlib.sha256(f"{policy.name}\0{policy.source}".encode()).hexdigest()[:16]
-    name = re.sub(r"\W", "_", f"run_{policy.select.__module__}_{whose}_{setting(law).name}")
+    name = name_for("run", policy, setting(law).name)
     if name not in _engines:  # asked twice: what is there does not wait for what is being compiled
         with _compiling:
             if name not in _engines:
-                _engines[name] = _build(policy, setting(law), name, memory())
+                functions = {"select": policy.select, "update": policy.update}
+                _engines[name] = build(loop.run, name, policy, functions, setting(law), (*memory(), 0, 0))
     return _engines[name]
 
 
-def _build(policy: Policy, world: Setting, name: str, arguments: tuple[Any, ...]) -> Engine:
-    bindings = {"select": policy.select, "update": policy.update}
+def name_for(kernel: str, policy: Policy, more: str) -> str:
+    """The name under which the machine code is kept: the module that holds the functions (names like mp-lucb and
+    mp-lucb-rca share them), and for a user's policy, of which a module may hold several, all that identifies it."""
+    whose = "" if policy.source is None else hashlib.sha256(f"{policy.name}\0{policy.source}".encode()).hexdigest()[:16]
+    return re.sub(r"\W", "_", f"{kernel}_{policy.select.__module__}_{whose}_{more}")
+
+
+def build(
+    kernel: Callable[..., Any],
+    name: str,
+    policy: Policy,
+    functions: dict[str, Callable[..., Any]],
+    world: Setting,
+    trial: tuple[Any, ...],
+) -> Engine:
+    """A kernel with functions of a policy bound, and what the setting binds: compiled, if calling it with `trial`,
+    which makes it do nothing, shows that it can be."""
     if policy.source is None:
         run = compile.specialise(
-            loop.run, name, bindings | world.bindings, cached=world.cacheable, allocates=world.allocates
+            kernel, name, functions | world.bindings, cached=world.cacheable, allocates=world.allocates
         )
-        compile.call(run, *arguments, 0, 0)
+        compile.call(run, *trial)
         return Engine(run, True, "")
-    plain = {key: getattr(f, "py_func", f) for key, f in bindings.items()}
+    plain = {key: getattr(f, "py_func", f) for key, f in functions.items()}
     cached = policy.cacheable and world.cacheable
     for allocates in (True,) if world.allocates else (False, True):
         try:
             jitted = {key: compile.jit(f, allocates=allocates) for key, f in plain.items()} | world.bindings
             own_name = name + "_allocates" * allocates
-            run = compile.specialise(loop.run, own_name, jitted, cached=cached, allocates=allocates)
-            compile.call(run, *arguments, 0, 0)
+            run = compile.specialise(kernel, own_name, jitted, cached=cached, allocates=allocates)
+            compile.call(run, *trial)
             return Engine(run, True, "")
-        except Exception as error:  # with no slot run, it can only be the compiler's
+        except Exception as error:  # with nothing done, it can only be the compiler's
             reason = compile.reason(error)
-    return Engine(compile.interpreted(loop.run, name, plain | world.bindings), False, reason)
+    return Engine(compile.interpreted(kernel, name, plain | world.bindings), False, reason)
 
 
 @cache

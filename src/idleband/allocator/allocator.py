@@ -1,0 +1,530 @@
+"""An allocator: these are the contexts, which channels? And then a place to say what happened.
+
+Time is counted in slots: each decision is one. Feedback may come whole or in part, late, twice or never; what a channel
+returned in a slot is learned once. Given the same events in the same order, an allocator ends in the same state, bit by
+bit: `ask` and `parse` read what a caller gives, `decide` and `take` are all that changes what it has learned.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from idleband.allocator import reading, saved, step, watch
+from idleband.allocator.events import (
+    FALLBACK,
+    INCUMBENT,
+    POLICY,
+    Ask,
+    Conflict,
+    Decision,
+    Id,
+    Receipt,
+    Record,
+    Report,
+    Unknown,
+)
+from idleband.allocator.explanation import Explanation, explanation
+from idleband.allocator.learner import Learner, leaves
+from idleband.allocator.settings import Settings
+from idleband.durable import write_durably
+from idleband.errors import InputError, shown
+from idleband.kernels import compile
+from idleband.kernels.frozen import Frozen, freeze
+from idleband.policies.base import CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, Floats, Ints
+from idleband.policies.registry import Case, policy
+from idleband.scenario import fields
+from idleband.scenario.laws import FAULT, OwnLaw
+from idleband.scenario.perturbation import perturb
+
+CHECKED_EVERY = 1024  # slots between two looks at all that was learned
+MOST_WAITING = 1000  # tasks that a policy with a deadline may be behind
+COUNTS = ("decisions", "asked_for", "handed_out", "late", "fallback", "too_late", "shadowed", "agreed")
+
+
+class Allocator:
+    """A policy that hands out channels slot by slot and learns from what is reported.
+
+    Keywords that are not named here are settings (docs/allocator.md has them all) or parameters of the policy.
+
+    >>> allocator = Allocator("mp-lucb", channels=4, users=2, dimension=3)
+    >>> decision = allocator.allocate(np.zeros((4, 3)))
+    >>> decision.id, decision.channels
+    (1, (0, 1))
+    >>> allocator.report(decision.id, rewards=[1.0, 0.1], states=[1, 0]).learned
+    (0, 1)
+    """
+
+    def __init__(
+        self, policy: Any, /, *, channels: Any = None, users: Any = None, dimension: Any = None, **settings: Any
+    ) -> None:
+        size = {"channels": channels, "users": users, "dimension": dimension}
+        self._start(Settings.checked({"policy": policy, **size, **settings}))
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Allocator":
+        """One with settings that were checked."""
+        allocator = cls.__new__(cls)
+        allocator._start(settings)
+        return allocator
+
+    def _start(self, settings: Settings) -> None:
+        self.settings = settings
+        known, K = settings.known, settings.channels
+        knows = settings.case.policy.knows
+        self._learner = self._new_learner(settings.case)
+        self._fallback = self._new_learner(policy(settings.fallback))
+        self._incumbent = None if settings.incumbent is None else self._new_learner(policy(settings.incumbent))
+        self._watch = watch.new_watch(K)
+        frozen = freeze((known, self._watch))
+        self._watch_block = frozen.block
+        self._look, self._receive = _watch_kernel(watch.look, frozen), _watch_kernel(watch.receive, frozen)
+        self._told, self._sees_states = PARAMETERS in knows, STATES_SEEN in knows
+        self._sees_contexts = any({CONTEXTS_SEEN, PARAMETERS} & one.case.policy.knows for one in self._learners())
+        self._all, self._hidden, self._untold = np.ones(K, np.bool_), np.full(K, -1, np.int64), np.full(K, np.nan)
+        self._no_contexts, self._nothing = np.zeros((K, settings.dimension)), np.full((3, K), np.nan)
+        self._vacated = np.zeros(K, np.bool_)
+        self._records: dict[Id, Record] = {}
+        self._counts = dict.fromkeys(COUNTS, 0)
+        self._slot, self._broken = 0, ""
+        self._oldest = 0  # slot of the oldest record, or before
+        self._place = np.zeros(1, np.int64)
+        self._lock = Lock()
+        self._worker = None if settings.deadline is None else ThreadPoolExecutor(1, "idleband-policy")
+        self._waiting: deque[Future[Any]] = deque()
+
+    def _new_learner(self, case: Case) -> Learner:
+        s = self.settings
+        with compile.interruptible():
+            return Learner(case, s.known, s.truth if case is s.case else None, s.seed, s.replication)
+
+    def _learners(self) -> list[Learner]:
+        return [one for one in (self._learner, self._fallback, self._incumbent) if one is not None]
+
+    def __repr__(self) -> str:
+        s = self.settings
+        return f"Allocator({s.case.label}: {s.channels} channels, {s.users} users, slot {self._slot})"
+
+    @property
+    def slot(self) -> int:
+        """The slot of the last decision; 0 before the first."""
+        return self._slot
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    def allocate(
+        self,
+        contexts: Any,
+        users: Any = None,
+        available: Any = None,
+        states: Any = None,
+        *,
+        id: Id | None = None,
+        slot: int | None = None,
+        incumbent: Any = None,
+    ) -> Decision:
+        """Which channels to hand out now.
+
+        `contexts` (channels x dimension); may be None for a policy that does not look at them. `users`: how many
+        channels are wanted, up to the allocator's. `available`: a flag per channel, or None for all. `states`: what was
+        sensed of each channel before, None (or -1) where nothing was. `id`: a name of your own for the decision (else
+        it is the slot's number); asked again with the same question, the answer is the same. `slot`: a number above
+        the last one's, if slots have passed in which nobody asked. `incumbent`: channels to be handed out instead,
+        while the policy learns in their shadow.
+        """
+        with self._lock:
+            return self.decide(self.ask(contexts, users, available, states, id=id, slot=slot, incumbent=incumbent))
+
+    def ask(
+        self,
+        contexts: Any,
+        users: Any = None,
+        available: Any = None,
+        states: Any = None,
+        *,
+        id: Id | None = None,
+        slot: int | None = None,
+        incumbent: Any = None,
+    ) -> Ask:
+        """The question of `allocate`, read; nothing is decided yet."""
+        s = self.settings
+        if slot is None:
+            slot = self._slot + 1
+        elif id not in self._records:
+            slot = fields.whole(slot, "slot", self._slot + 1, 2**53)
+        if states is None and self._sees_states:
+            raise InputError(f"states: must be given; policy {s.policy} sees all of them")
+        blind = contexts is None and not self._sees_contexts
+        return Ask(
+            slot if id is None else reading.identity(id),
+            slot,
+            s.users if users is None else fields.whole(users, "users", 0, s.users),
+            self._no_contexts if blind else reading.contexts(contexts, s.channels, s.dimension),
+            self._all if available is None else reading.flags(available, s.channels, "available"),
+            self._hidden if states is None else reading.states(states, s.known),
+            None if incumbent is None else reading.channels(incumbent, s.channels, "incumbent"),
+        )
+
+    def decide(self, ask: Ask, then: Decision | None = None) -> Decision:
+        """Answer a question; or, with `then`, go through what was decided then, as a journal has it."""
+        if ask.id in self._records:
+            record = self._records[ask.id]
+            if not ask.same_as(record.ask):
+                raise Conflict(f"id = {shown(ask.id)}: was used for another question before")
+            return record.decision
+        s, t = self.settings, ask.slot
+        allowed, terms = np.empty(s.channels, np.bool_), np.empty((s.channels, step.TERMS))
+        place = self._look(
+            self._watch_block, t, ask.users, s.collision_limit, ask.x, ask.available, self._vacated, ask.sensed,
+            allowed, terms,
+        )  # fmt: skip
+        if place >= 0:
+            k, i = divmod(int(place), s.dimension)
+            raise InputError(
+                f"contexts[{k}][{i}] = {ask.x[k, i]}: must be a finite number of at most {watch.LARGEST:g} in size"
+            )
+        self._slot = t
+        if self._oldest <= t - s.patience:
+            self._forget(t - s.patience)
+        n = self._perturbations(ask.x) if self._told else self._untold
+        sees = (t, ask.users, ask.x, allowed, ask.sensed, n)
+        proposed = self._propose(sees, terms, then)
+        by, channels = POLICY, proposed
+        if ask.incumbent is not None:
+            by, channels = INCUMBENT, np.array([k for k in ask.incumbent if allowed[k]][: ask.users], np.int64)
+        elif self._incumbent is not None:
+            by, channels = INCUMBENT, self._picks(self._incumbent, sees, np.empty_like(terms))
+        elif channels is None:
+            by, channels = FALLBACK, self._picks(self._fallback, sees, terms)
+        handed = tuple(channels.tolist())
+        if then is not None and handed != then.channels:  # another version of the policy decided then
+            by, handed, channels = then.by, then.channels, np.array(then.channels, np.int64)
+        would = handed if proposed is channels else () if proposed is None else tuple(proposed.tolist())
+        decision = Decision(ask.id, handed, t, by, would)
+        self._records[ask.id] = Record(
+            ask, decision, allowed, n, terms, channels, self._nothing[:, : len(handed)].copy()
+        )
+        counts = self._counts
+        counts["decisions"] += 1
+        counts["asked_for"] += ask.users
+        counts["handed_out"] += len(handed)
+        if by == FALLBACK:
+            counts["fallback"] += 1
+        elif by == INCUMBENT:
+            counts["shadowed"] += len(handed)
+            counts["agreed"] += len(set(handed) & set(would))
+        return decision
+
+    def _forget(self, last: int) -> None:
+        """Decisions up to a slot are not kept any longer."""
+        records = self._records
+        while records:
+            oldest = next(iter(records))
+            self._oldest = records[oldest].ask.slot
+            if self._oldest > last:
+                return
+            del records[oldest]
+
+    def _picks(self, learner: Learner, sees: tuple[Any, ...], terms: Floats) -> Ints:
+        picks = np.empty(self.settings.channels, np.int64)
+        return picks[: learner.choose(learner.block, *sees, picks, terms)]
+
+    # --- a policy that may be late, or not work ----------------------------------------------------------------------
+
+    def _propose(self, sees: tuple[Any, ...], terms: Floats, then: Decision | None) -> Ints | None:
+        """What the policy picks; None if it does not work, or not in time."""
+        t = sees[0]
+        if t % CHECKED_EVERY == 0 and not self._broken:
+            self.settle()
+            if not self._learner.finite():
+                self._broken = f"slot {t}: there is a nan in what it has learned"
+        if self._broken:
+            return None
+        picks = np.empty(self.settings.channels, np.int64)
+        if self._worker is None or then is not None:
+            count = self._choose(sees, picks, terms)
+            was_late = then is not None and then.by == FALLBACK
+            return None if count < 0 or was_late else picks[:count]
+        own = terms.copy()  # where this comes too late, the fallback writes to the other
+        try:
+            count = self._submit(lambda: self._choose(sees, picks, own)).result(self.settings.deadline)
+        except TimeoutError:
+            self._counts["too_late"] += 1
+            return None
+        terms[:] = own
+        return None if count < 0 else picks[:count]
+
+    def _choose(self, sees: tuple[Any, ...], picks: Ints, terms: Floats) -> int:
+        """How many channels the policy picks, or less than 0: then it is out of service."""
+        learner = self._learner
+        try:
+            count = step.BROKEN if self._broken else learner.choose(learner.block, *sees, picks, terms)
+        except Exception as error:
+            self._fail(sees[0], error)
+            return step.BROKEN
+        if count < 0 and not self._broken:
+            what = "an index is not a number" if count == step.NOT_FINITE else "its picks break the rules"
+            self._broken = f"slot {sees[0]}: {what}"
+        return count
+
+    def _learn(self, lesson: tuple[Any, ...]) -> None:
+        learner = self._learner
+        if not self._broken:
+            try:
+                learner.learn(learner.block, *lesson)
+            except Exception as error:
+                self._fail(lesson[0], error)
+
+    def _fail(self, t: int, error: Exception) -> None:
+        """What a user's own policy raises takes it out of service, and not the allocator."""
+        if self.settings.source is None:
+            raise error
+        self._broken = f"slot {t}: {type(error).__name__}: {error}"
+
+    def _submit(self, task: Callable[[], Any]) -> "Future[Any]":
+        """Have the policy's own thread do something, after all that it was given before."""
+        assert self._worker is not None
+        while self._waiting and (self._waiting[0].done() or len(self._waiting) >= MOST_WAITING):
+            self._waiting.popleft().result()
+        future = self._worker.submit(task)
+        self._waiting.append(future)
+        return future
+
+    def settle(self) -> None:
+        """Wait for a policy that is behind."""
+        while self._waiting:
+            self._waiting.popleft().result()
+
+    # --- reporting ---------------------------------------------------------------------------------------------------
+
+    def report(self, id: Id, rewards: Any, states: Any = None, perturbations: Any = None) -> Receipt:
+        """What the channels of a decision have returned: a value for each in the order of `channels` (None where there
+        is no report yet), or a dict by channel. States that are left out are inferred from the rewards."""
+        with self._lock:
+            if id not in self._records and isinstance(id, int) and 1 <= id <= self._slot:
+                return self.late()
+            return self.take(self.parse(self.decision(id), rewards, states, perturbations))
+
+    def parse(self, decision: Decision, rewards: Any, states: Any = None, perturbations: Any = None) -> Report:
+        """The feedback of `report`, read; nothing is learned yet."""
+        if perturbations is not None and not self.settings.known.measured:
+            raise InputError("perturbations: leave them out; this allocator has feedback = 'reward'")
+        nothing = self._untold[: len(decision.channels)]
+        return Report(
+            decision.id,
+            reading.feedback(rewards, decision, "rewards"),
+            nothing if states is None else reading.feedback(states, decision, "states"),
+            nothing if perturbations is None else reading.feedback(perturbations, decision, "perturbations"),
+        )
+
+    def take(self, report: Report) -> Receipt:
+        """Learn what is news in a report."""
+        record = self._records.get(report.id)
+        if record is None:
+            return self.late()
+        ask, channels, kept = record.ask, record.channels, record.kept
+        news = np.empty(len(channels), np.bool_)
+        count = self._receive(
+            self._watch_block, ask.slot, channels, report.rewards, report.states, report.perturbations, kept, news,
+            self._place,
+        )  # fmt: skip
+        if count < 0:
+            raise self._refusal(count, report, record)
+        if count:
+            lesson = (ask.slot, ask.users, ask.x, record.allowed, ask.sensed, record.n, channels, news, kept)
+            if self._worker is None:
+                self._learn(lesson)
+            else:
+                lesson = (*lesson[:-1], kept.copy())  # what comes later is not for this lesson
+                self._submit(lambda: self._learn(lesson))
+            for one in (self._fallback, self._incumbent):
+                if one is not None:
+                    one.learn(one.block, *lesson)
+        if count == len(channels):
+            return Receipt(record.decision.channels)
+        again = ~np.isnan(report.rewards) & ~news
+        return Receipt(tuple(channels[news].tolist()), tuple(channels[again].tolist()))
+
+    def late(self) -> Receipt:
+        """Feedback of a decision that is forgotten already: counted, not learned."""
+        self._counts["late"] += 1
+        return Receipt((), late=True)
+
+    def _refusal(self, wrong: int, report: Report, record: Record) -> InputError:
+        i, known = int(self._place[0]), self.settings.known
+        k = int(record.channels[i])
+        if wrong == watch.CONFLICT:
+            return Conflict(f"id = {shown(report.id)}: something else was reported of channel {k} before")
+        if wrong == watch.BAD_REWARD:
+            limits = f"from {known.low:g} to {known.high:g}" if known.threshold else f"of at most {watch.LARGEST:g}"
+            return InputError(f"rewards: {report.rewards[i]:g} of channel {k}: must be a number {limits}")
+        if wrong == watch.BAD_STATE:
+            return InputError(
+                f"states: {report.states[i]:g} of channel {k}: must be a whole number from 0 to {known.states[k] - 1}"
+            )
+        if wrong == watch.BAD_PERTURBATION:
+            return InputError(
+                f"perturbations: {report.perturbations[i]:g} of channel {k}: must be a number of at most"
+                f" {watch.LARGEST:g} in size"
+            )
+        return InputError(f"rewards: none of channel {k}, of which there is something else: must be given with it")
+
+    # --- safety ------------------------------------------------------------------------------------------------------
+
+    def vacate(self, channels: Any) -> tuple[int, ...]:
+        """These channels must be left now, and are not handed out until they are restored, whatever a policy says.
+        Returns those of them that the last decision handed out."""
+        with self._lock:
+            self._vacated[list(reading.channels(channels, self.settings.channels, "channels"))] = True
+            last = next(reversed(self._records.values()), None)
+            return () if last is None else tuple(k for k in last.decision.channels if self._vacated[k])
+
+    def restore(self, channels: Any) -> None:
+        """These channels may be handed out again."""
+        with self._lock:
+            self._vacated[list(reading.channels(channels, self.settings.channels, "channels"))] = False
+
+    @property
+    def vacated(self) -> tuple[int, ...]:
+        """Channels that are not handed out until they are restored."""
+        return tuple(np.flatnonzero(self._vacated).tolist())
+
+    @property
+    def broken(self) -> str:
+        """Why the policy is out of service and the fallback decides; empty if it is not."""
+        return self._broken
+
+    def reset(self) -> None:
+        """Have the policy begin anew, having learned nothing, and decide again."""
+        with self._lock:
+            self.settle()
+            self._learner = self._new_learner(self.settings.case)
+            self._broken = ""
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def decision(self, id: Id) -> Decision:
+        """A decision of the last `patience` slots again."""
+        return self._record(id).decision
+
+    def explain(self, id: Id) -> Explanation:
+        """Why a decision of the last `patience` slots was taken, in words and numbers."""
+        with self._lock:
+            record = self._record(id)
+            whose = self._fallback if record.decision.by == FALLBACK else self._learner
+            return explanation(self.settings, whose, record, self._broken)
+
+    def _record(self, id: Id) -> Record:
+        try:
+            return self._records[id]
+        except (KeyError, TypeError):
+            raise Unknown(f"id = {shown(id)}: no decision of the last {self.settings.patience} slots has it") from None
+
+    def snapshot(self) -> dict[str, Any]:
+        """How it stands, as plain data: counts since the start, and what is known of each channel."""
+        with self._lock:
+            seen, s = self._watch, self.settings
+            last = next(reversed(self._records.values()), None)
+            counted = zip(watch.COUNTS, seen.counts.tolist(), strict=True)
+            return {
+                "policy": s.case.label,
+                "channels": s.channels,
+                "users": s.users,
+                "dimension": s.dimension,
+                "feedback": s.feedback,
+                "collision_limit": s.collision_limit,
+                "slot": self._slot,
+                "broken": self._broken,
+                "counts": {
+                    **self._counts,
+                    **{name: int(value) if value.is_integer() else value for name, value in counted},
+                },
+                "last": None if last is None else last.decision._asdict(),
+                "channel": [self._channel(k) for k in range(s.channels)],
+            }
+
+    def _channel(self, k: int) -> dict[str, Any]:
+        seen = self._watch
+        plays, state = int(seen.plays[k].sum()), int(seen.sight.state[k])
+        return {
+            "channel": k,
+            "belief": float(seen.belief[k]),
+            "plays": plays,
+            "mean_reward": float(seen.earned[k].sum()) / plays if plays else None,
+            "seen": None if state < 0 else ("busy", "free")[state],
+            "seen_slot": int(seen.sight.slot[k]),
+            "vacated": bool(self._vacated[k]),
+        }
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write all of it to a file that `load` reads."""
+        with self._lock:
+            data = self.to_bytes()
+        write_durably(Path(path), data)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Allocator":
+        """An allocator as it was saved: it goes on bit by bit as if it had never stopped."""
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror or error}") from None
+        return cls.from_bytes(data, str(path))
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes."""
+        self.settle()
+        head = {
+            "settings": self.settings.as_data(),
+            "slot": self._slot,
+            "broken": self._broken,
+            "counts": self._counts,
+        }
+        return saved.pack(head, dict(self._arrays()), list(self._records.values()))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, place: str) -> "Allocator":
+        """From what `to_bytes` gave; `place` is what to call it where it is damaged."""
+        head, arrays, records = saved.unpack(data, place)
+        with saved.told(place):
+            allocator = cls.of(Settings.restored(head["settings"]))
+            saved.refill(dict(allocator._arrays()), arrays, place)
+            allocator._slot, allocator._broken = int(head["slot"]), str(head["broken"])
+            allocator._counts = {name: int(head["counts"][name]) for name in COUNTS}
+            allocator._records = {record.ask.id: record for record in records}
+        return allocator
+
+    def _arrays(self) -> Iterator[tuple[str, Any]]:
+        """All arrays that change as it works, by name."""
+        for name, learner in (("learner", self._learner), ("fallback", self._fallback), ("incumbent", self._incumbent)):
+            if learner is not None:
+                yield from ((f"{name}.{key}", array) for key, array in learner.arrays())
+        yield from leaves("watch", self._watch, "watch")
+        yield "vacated", self._vacated
+
+    def _perturbations(self, x: Floats) -> Floats:
+        """What the scenario's law makes of contexts: an oracle is told."""
+        world, theta = self.settings.world, self.settings.theta
+        assert world is not None  # an oracle has a scenario
+        assert theta is not None
+        law = world.perturbation.law
+        n = np.empty(len(x))
+        run = law.kernel.within if isinstance(law, OwnLaw) else perturb
+        run(law.number, theta, x, n, np.zeros(FAULT))
+        return n
+
+
+_watch_kernels: dict[str, Any] = {}
+
+
+def _watch_kernel(kernel: Callable[..., Any], frozen: Frozen) -> Any:
+    name = f"{kernel.__name__}_{frozen.kind}"
+    if name not in _watch_kernels:
+        _watch_kernels[name] = compile.specialise(kernel, name, {"thaw": frozen.thaw})
+    return _watch_kernels[name]

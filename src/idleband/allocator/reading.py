@@ -1,0 +1,80 @@
+"""What callers give, as arrays: checked, with one line that names the field where it is wrong."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from idleband.allocator.events import Decision, Id
+from idleband.errors import InputError, shown
+from idleband.policies.base import Flags, Floats, Ints, Known
+from idleband.scenario import fields
+
+
+def contexts(value: Any, K: int, d: int) -> Floats:
+    x = _numbers(value)
+    if x.shape != (K, d):
+        shape = f" of shape {value.shape}" if isinstance(value, np.ndarray) else ""
+        raise InputError(f"contexts{shape}: must be {K} rows, one a channel, of {d} numbers each")
+    return x
+
+
+def flags(value: Any, K: int, field: str) -> Flags:
+    found = np.array(value) if isinstance(value, np.ndarray) else _flat(value)
+    if found.shape != (K,) or not (found.dtype == np.bool_ or np.isin(found, (0, 1)).all()):
+        raise InputError(f"{field} = {shown(value)}: must be {K} values, true or false, one a channel")
+    return found.astype(np.bool_)
+
+
+def _flat(value: Any) -> Any:
+    plain = isinstance(value, Sequence) and all(isinstance(one, bool | int | np.bool_) for one in value)
+    return np.array(value) if plain else np.empty(0)
+
+
+def states(value: Any, known: Known) -> Ints:
+    """States that were sensed, -1 where none was."""
+    found = _numbers(value)
+    if found.shape == (known.K,):
+        found[np.isnan(found)] = -1.0
+        if (np.floor(found) == found).all() and (found >= -1).all() and (found < known.states).all():
+            return found.astype(np.int64)
+    raise InputError(f"states = {shown(value)}: must be {known.K} states, one a channel, None where it was not sensed")
+
+
+def channels(value: Any, K: int, field: str) -> tuple[int, ...]:
+    found = tuple(fields.whole(k, field, 0, K - 1) for k in fields.sequence(value, field, "of channels"))
+    if len(set(found)) != len(found):
+        raise InputError(f"{field} = {shown(value)}: each channel once")
+    return found
+
+
+def identity(value: Any) -> Id:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and 0 < len(value) <= 128 and value.isprintable():
+        return value
+    raise InputError(f"id = {shown(value)}: must be a whole number, or 1 to 128 characters that can be printed")
+
+
+def feedback(value: Any, decision: Decision, field: str) -> Floats:
+    """A value for each channel of a decision, in its order or by channel; nan where there is none."""
+    handed = decision.channels
+    if isinstance(value, Mapping):
+        strange = [k for k in value if k not in handed]
+        if strange:
+            raise InputError(f"{field}: channel {shown(strange[0])} was not handed out in {shown(decision.id)}")
+        value = [value.get(k) for k in handed]
+    found = _numbers(value)
+    if found.shape != (len(handed),):
+        raise InputError(
+            f"{field} = {shown(value)}: must be {len(handed)} numbers, one for each of the channels {list(handed)}"
+        )
+    return found
+
+
+def _numbers(value: Any) -> Floats:
+    """A new array; nan for None. Empty where it cannot be one."""
+    try:
+        return np.array(value, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return np.empty(0)

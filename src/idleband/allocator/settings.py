@@ -1,0 +1,159 @@
+"""What an allocator is made from: validated, and as data that a file or a request can hold."""
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from idleband.errors import InputError, shown
+from idleband.policies.base import PARAMETERS, Known, Truth
+from idleband.policies.registry import Case, policy
+from idleband.scenario import fields
+from idleband.scenario.build import scenario as make_scenario
+from idleband.scenario.reward import HIGH, LOW
+from idleband.scenario.scenario import Scenario
+from idleband.simulation.engine import known_of, law_of, truth_of
+from idleband.simulation.simulate import MOST_REPLICATIONS, MOST_SEED
+
+MOST_CHANNELS, MOST_DIMENSION, MOST_PATIENCE = 10_000, 10_000, 10**6
+MOST_BYTES = 2**30  # that contexts of decisions which still wait for feedback may take
+PATIENCE = 1000  # slots, unless they would take too much memory
+FEEDBACKS = ("reward", "perturbation")
+
+# What a scenario says itself.
+SAID_BY_SCENARIO = ("channels", "users", "dimension", "feedback", "rewards")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """An allocator's settings, as `Allocator` takes them."""
+
+    policy: str
+    parameters: dict[str, Any]
+    channels: int
+    users: int
+    dimension: int
+    feedback: str
+    rewards: tuple[float, float]
+    scenario: dict[str, Any] | None
+    seed: int
+    replication: int
+    patience: int
+    fallback: str
+    incumbent: str | None
+    deadline: float | None
+    collision_limit: float
+    source: str | None  # of a user's own policy
+
+    @classmethod
+    def checked(cls, given: dict[str, Any]) -> "Settings":
+        """From what a user gave: every key that is not one of ours is a parameter of the policy."""
+        given = dict(given)
+        named_policy = given.pop("policy")
+        own = {key: given.pop(key) for key in cls.__dataclass_fields__ if key in given}
+        case = policy(named_policy, **(own.get("parameters") or {}), **given)
+        world = own.get("scenario")
+        if world is not None:
+            world = make_scenario(world)
+            for key in SAID_BY_SCENARIO:
+                if own.get(key) is not None:
+                    raise InputError(f"{key} = {shown(own[key])}: leave it out, the scenario says it")
+            size = world.K, world.users, world.dimension
+        else:
+            channels = fields.whole(own.get("channels"), "channels", 1, MOST_CHANNELS)
+            users = fields.whole(own.get("users"), "users", 1, channels)
+            size = channels, users, fields.whole(own.get("dimension"), "dimension", 1, MOST_DIMENSION)
+        K, _, d = size
+        most = max(1, min(MOST_PATIENCE, MOST_BYTES // (8 * K * d)))
+        deadline = own.get("deadline")
+        return cls(
+            policy=named_policy if isinstance(named_policy, str) else case.policy.name,
+            parameters=case.values,
+            channels=K,
+            users=size[1],
+            dimension=d,
+            feedback=world.feedback if world else fields.choice(own.get("feedback", "reward"), "feedback", FEEDBACKS),
+            rewards=(LOW, HIGH) if world else _pair(own.get("rewards", (LOW, HIGH))),
+            scenario=world.to_dict() if world else None,
+            seed=fields.whole(own.get("seed", 0), "seed", 0, MOST_SEED),
+            replication=fields.whole(own.get("replication", 0), "replication", 0, MOST_REPLICATIONS),
+            patience=fields.whole(own.get("patience", min(PATIENCE, most)), "patience", 1, most),
+            fallback=_plain(own.get("fallback", "mp-ucb"), "fallback"),
+            incumbent=None if own.get("incumbent") is None else _plain(own["incumbent"], "incumbent"),
+            deadline=None if deadline is None else fields.number(deadline, "deadline", 0.0, 3600.0, above=True),
+            collision_limit=fields.number(own.get("collision_limit", 1.0), "collision_limit", 0.0, 1.0),
+            source=case.policy.source,
+        )
+
+    @classmethod
+    def restored(cls, data: dict[str, Any]) -> "Settings":
+        """From `as_data`, checked again: the file may have been written by hand."""
+        source = data.pop("source", None)
+        if data.get("scenario") is not None:
+            data = {key: value for key, value in data.items() if key not in SAID_BY_SCENARIO}
+        settings = cls.checked(data)
+        if settings.source != source:
+            raise InputError(f"policy {settings.policy}: its file is not the one that was used here before")
+        return settings
+
+    def as_data(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @cached_property
+    def case(self) -> Case:
+        return policy(self.policy, **self.parameters)
+
+    @cached_property
+    def world(self) -> Scenario | None:
+        return None if self.scenario is None else make_scenario(self.scenario)
+
+    @cached_property
+    def known(self) -> Known:
+        if self.world is not None:
+            return known_of(self.world)
+        K, (low, high) = self.channels, self.rewards
+        return Known(
+            K=K,
+            M=self.users,
+            d=self.dimension,
+            low=low,
+            high=high,
+            span=max(1.0, high - low),
+            h_span=max(1.0, high - low),
+            h=np.tile([low, high], (K, 1)),
+            states=np.full(K, 2),
+            good=np.tile([False, True], (K, 1)),
+            threshold=True,
+            measured=self.feedback == "perturbation",
+        )
+
+    @cached_property
+    def theta(self) -> npt.NDArray[np.float64] | None:
+        """The law's parameters, where there is a scenario."""
+        return None if self.world is None else law_of(self.world, self.seed, self.replication)[0]
+
+    @cached_property
+    def truth(self) -> Truth | None:
+        """What an oracle is told."""
+        if self.world is None or PARAMETERS not in self.case.policy.knows:
+            return None
+        return truth_of(self.world, *law_of(self.world, self.seed, self.replication))
+
+
+def _plain(value: Any, field: str) -> str:
+    """A policy of the package, by its name alone, that needs to know no parameters."""
+    case = policy(value) if isinstance(value, str) else None
+    if case is None or PARAMETERS in case.policy.knows:
+        raise InputError(f"{field} = {shown(value)}: must be the name of a policy that is not an oracle")
+    return str(value)
+
+
+def _pair(value: Any) -> tuple[float, float]:
+    pair = fields.sequence(value, "rewards", "what a channel pays if it is busy or spoilt, and if it is free")
+    if len(pair) == 2:
+        low, high = (fields.number(number, "rewards", -1e6, 1e6) for number in pair)
+        if low < high:
+            return low, high
+    raise InputError(f"rewards = {shown(value)}: must be two numbers, the smaller one first")
