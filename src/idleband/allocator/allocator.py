@@ -247,8 +247,10 @@ class Allocator:
         picks = np.empty(self.settings.channels, np.int64)
         if self._worker is None or then is not None:
             count = self._choose(sees, picks, terms)
-            was_late = then is not None and then.by == FALLBACK
-            return None if count < 0 or was_late else picks[:count]
+            if then is not None and count > 0 and not then.proposed:
+                self._counts["too_late"] += 1
+                return None
+            return None if count < 0 else picks[:count]
         own = terms.copy()  # where this comes too late, the fallback writes to the other
         try:
             count = self._submit(lambda: self._choose(sees, picks, own)).result(self.settings.deadline)
@@ -406,6 +408,10 @@ class Allocator:
             self._broken = ""
 
     # --- looking -----------------------------------------------------------------------------------------------------
+
+    def remembers(self, id: Id) -> bool:
+        """Whether feedback for a decision could still be learned."""
+        return id in self._records
 
     def decision(self, id: Id) -> Decision:
         """A decision of the last `patience` slots again."""
