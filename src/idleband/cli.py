@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -344,7 +344,7 @@ def _float_or_text(value: str) -> Any:
         return value
 
 
-SET = {
+SET: dict[str, Callable[[str], Any]] = {
     "feedback": str, "fallback": str, "incumbent": str, "patience": str, "seed": str,
     "deadline": _float_or_text, "collision_limit": _float_or_text,
     "rewards": lambda text: [_float_or_text(part) for part in text.split(",")],
