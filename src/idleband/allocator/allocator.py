@@ -92,6 +92,7 @@ class Allocator:
         self._counts = dict.fromkeys(COUNTS, 0)
         self._slot, self._broken = 0, ""
         self._oldest = 0  # slot of the oldest record, or before
+        self._repeated = 0  # feedback that was there already; not saved, because it changes nothing
         self._place = np.zeros(1, np.int64)
         self._lock = Lock()
         self._worker = None if settings.deadline is None else ThreadPoolExecutor(1, "idleband-policy")
@@ -349,6 +350,7 @@ class Allocator:
         if count == len(channels):
             return Receipt(record.decision.channels)
         again = ~np.isnan(report.rewards) & ~news
+        self._repeated += int(again.sum())
         return Receipt(tuple(channels[news].tolist()), tuple(channels[again].tolist()))
 
     def late(self) -> Receipt:
@@ -447,6 +449,7 @@ class Allocator:
                 "broken": self._broken,
                 "counts": {
                     **self._counts,
+                    "repeated": self._repeated,
                     **{name: int(value) if value.is_integer() else value for name, value in counted},
                 },
                 "last": None if last is None else last.decision._asdict(),

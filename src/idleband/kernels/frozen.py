@@ -8,6 +8,7 @@ changed in place, and both sides see it.
 
 import hashlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numba
@@ -26,26 +27,9 @@ class Frozen(NamedTuple):
     kind: str  # what the name of the kernel's machine code must say of them
 
 
-def freeze(values: tuple[Any, ...]) -> Frozen:
-    if INTERPRETED:
-        return as_they_are(values)
-    kind: Any = numba.typeof(values)
-    block = np.zeros(-(-numba.njit(**OPTIONS)(_size)(values) // 8), np.uint64)
-    numba.njit(**OPTIONS)(_store)(values, block)
-    return Frozen(values, block, _thaw_as(kind), hashlib.sha256(str(kind).encode()).hexdigest()[:16])
-
-
 def as_they_are(values: tuple[Any, ...]) -> Frozen:
     """The same for a kernel that is not compiled."""
     return Frozen(values, values, lambda block: block, "interpreted")
-
-
-def _size(values: Any) -> Any:
-    return _size_in_memory(values)
-
-
-def _store(values: Any, block: Any) -> None:
-    _store_in_memory(values, block)
 
 
 @intrinsic
@@ -66,6 +50,17 @@ def _store_in_memory(typing: Any, values: Any, block: Any) -> Any:
     return types.void(values, block), build
 
 
+@numba.njit(**OPTIONS)
+def _size(values: Any) -> Any:
+    return _size_in_memory(values)
+
+
+@numba.njit(**OPTIONS)
+def _store(values: Any, block: Any) -> None:
+    _store_in_memory(values, block)
+
+
+@cache
 def _thaw_as(kind: Any) -> Any:
     @intrinsic
     def thaw(typing: Any, block: Any) -> Any:
@@ -78,3 +73,12 @@ def _thaw_as(kind: Any) -> Any:
         return kind(block), build
 
     return thaw
+
+
+def freeze(values: tuple[Any, ...]) -> Frozen:
+    if INTERPRETED:
+        return as_they_are(values)
+    kind: Any = numba.typeof(values)
+    block = np.zeros(-(-_size(values) // 8), np.uint64)
+    _store(values, block)
+    return Frozen(values, block, _thaw_as(kind), hashlib.sha256(str(kind).encode()).hexdigest()[:16])
