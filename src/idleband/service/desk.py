@@ -103,13 +103,13 @@ class Desk:
     def decide(self, request: str, contexts: Any, **more: Any) -> Decision:
         """An answer; the same to the same question under the same name, for as long as it is kept."""
         allocator = self.allocator
-        ask = allocator.ask(contexts, id=request, **more)
         new = not allocator.remembers(request)
         if new and (event := self._journal.decision(self.number, request)) is not None:
             then, decision = self._read(event)
-            if not ask.same_as(then):
+            if not allocator.ask(contexts, id=request, **{**more, "slot": None}).same_as(then):
                 raise Conflict(f"request = {shown(request)}: was used for another question before")
             return decision
+        ask = allocator.ask(contexts, id=request, **more)
         decision = allocator.decide(ask)
         if new:
             self._append(self.number, DECIDE, request, _packed(_Decided(

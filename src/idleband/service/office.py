@@ -35,9 +35,10 @@ class Office:
         self.commits, self.committed, self.commit_seconds = 0, 0, 0.0
         self.desks: dict[str, Desk] = {}
         self._writer: _Writer | None = None
-        self._load()
+        self.reload()
 
-    def _load(self) -> None:
+    def reload(self) -> None:
+        """Make all desks anew from the journal; what is not in it is gone."""
         self._events: list[Event] = []  # not handed to the journal yet
         self._seq = self.journal.last
         self.desks = {stored.name: Desk(stored, self.journal, self._append) for stored in self.journal.stored()}
@@ -137,7 +138,7 @@ class Office:
     def recover(self) -> bool:
         """After a failure: go back to what the journal has. Whether there is no failure (any more)."""
         if self.failure and time.monotonic() - self._failed_at > AGAIN_AFTER:
-            self._load()
+            self.reload()
             self.failure = ""
         return not self.failure
 
