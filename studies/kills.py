@@ -3,10 +3,11 @@
     python studies/kills.py [KILLS]             500 kills in about ten minutes; writes studies/kills.md
 
 A service on a folder of its own is asked by eight clients at once and killed after a random time of up to half a
-second, at whatever it is doing then: reading, learning, writing, syncing, answering, starting. It is started anew on the
-same folder, and the clients go on: whatever was not acknowledged they say again, under the same name. After every restart a
-sample of what was acknowledged before is asked again, and at the end all of the last life's. One start in ten is a new
-process; the others are forked from one that has loaded everything, which takes less time than to start Python.
+second, at whatever it is doing then: reading, learning, writing, syncing, answering, starting. It is started anew on
+the same folder, and the clients go on: whatever was not acknowledged they say again, under the same name. After every
+restart a sample of what was acknowledged before is asked again, and at the end all of the last life's. One start in
+ten is a new process; the others are forked from one that has loaded everything, which takes less time than to start
+Python.
 """
 
 import os

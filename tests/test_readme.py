@@ -111,6 +111,7 @@ def test_examples_run(tmp_path: Path) -> None:
     for command in (
         "python examples/learning_theta.py",
         "python examples/own_law.py",
+        "python examples/base_station.py",
         "idleband run examples/two_bands.toml --horizon 2000",
     ):
         done = shell(command, place)

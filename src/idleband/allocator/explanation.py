@@ -139,7 +139,8 @@ def _reasons(term: Term, estimate_is: str) -> str:
     if math.isfinite(term.belief):
         reasons.append(f"free with {term.belief:.0%}")
     if math.isfinite(term.estimate):
-        reasons.append(f"{estimate_is} {term.estimate:.3g}")
+        small = abs(term.estimate) < 0.0005
+        reasons.append(f"{estimate_is} {'0.000' if small else format(term.estimate, '.3g')}")
     return f"{reasons[0]} ({', '.join(reasons[1:])})" if len(reasons) > 1 else reasons[0]
 
 

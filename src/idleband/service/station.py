@@ -79,6 +79,10 @@ class Station:
         self.flush(self.slot)
         return decision
 
+    def move(self, client: Client) -> None:
+        """Go on with a service that is somewhere else now."""
+        self._client = client
+
     def _measures(self) -> bool:
         """Whether the allocator learns from measured perturbations."""
         if self._feedback is None:
