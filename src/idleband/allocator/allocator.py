@@ -238,11 +238,6 @@ class Allocator:
 
     def _propose(self, sees: tuple[Any, ...], terms: Floats, then: Decision | None) -> Ints | None:
         """What the policy picks; None if it does not work, or not in time."""
-        t = sees[0]
-        if t % CHECKED_EVERY == 0 and not self._broken:
-            self.settle()
-            if not self._learner.finite():
-                self._broken = f"slot {t}: there is a nan in what it has learned"
         if self._broken:
             return None
         picks = np.empty(self.settings.channels, np.int64)
@@ -263,15 +258,19 @@ class Allocator:
 
     def _choose(self, sees: tuple[Any, ...], picks: Ints, terms: Floats) -> int:
         """How many channels the policy picks, or less than 0: then it is out of service."""
-        learner = self._learner
-        try:
-            count = step.BROKEN if self._broken else learner.choose(learner.block, *sees, picks, terms)
-        except Exception as error:
-            self._fail(sees[0], error)
+        learner, t = self._learner, sees[0]
+        if t % CHECKED_EVERY == 0 and not self._broken and not learner.finite():
+            self._broken = f"slot {t}: there is a nan in what it has learned"
+        if self._broken:
             return step.BROKEN
-        if count < 0 and not self._broken:
+        try:
+            count = learner.choose(learner.block, *sees, picks, terms)
+        except Exception as error:
+            self._fail(t, error)
+            return step.BROKEN
+        if count < 0:
             what = "an index is not a number" if count == step.NOT_FINITE else "its picks break the rules"
-            self._broken = f"slot {sees[0]}: {what}"
+            self._broken = f"slot {t}: {what}"
         return count
 
     def _learn(self, lesson: tuple[Any, ...]) -> None:
@@ -291,8 +290,10 @@ class Allocator:
     def _submit(self, task: Callable[[], Any]) -> "Future[Any]":
         """Have the policy's own thread do something, after all that it was given before."""
         assert self._worker is not None
-        while self._waiting and (self._waiting[0].done() or len(self._waiting) >= MOST_WAITING):
+        while self._waiting and self._waiting[0].done():
             self._waiting.popleft().result()
+        if len(self._waiting) >= MOST_WAITING and not self._broken:
+            self._broken = f"slot {self._slot}: it is {MOST_WAITING} tasks behind"
         future = self._worker.submit(task)
         self._waiting.append(future)
         return future

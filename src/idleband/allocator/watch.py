@@ -160,6 +160,8 @@ def look(
             withheld += 1
         allowed[k] = status == AVAILABLE
         watch.usable[k] = status in (AVAILABLE, WITHHELD)
+        for i in range(BELIEVED):  # what a policy has to say, if it is asked and answers
+            terms[k, i] = np.nan
         terms[k, BELIEVED] = watch.belief[k]
         terms[k, STATUS] = status
     if withheld > 0:

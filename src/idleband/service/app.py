@@ -16,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import idleband
+from idleband.allocator.allocator import Allocator
 from idleband.allocator.settings import Settings
 from idleband.errors import InputError
 from idleband.policies.registry import POLICIES
@@ -226,6 +227,8 @@ class Service:
         given = msgspec.structs.asdict(said)
         name = given.pop("name")
         settings = Settings.checked({key: value for key, value in given.items() if value is not msgspec.UNSET})
+        # Compiling a policy takes seconds: not on the thread that answers everybody. Then it is there to be used.
+        await asyncio.to_thread(Allocator.of, settings)
         here = self.office.desks.get(name)
         if here is not None and here.allocator.settings != settings:
             raise Refusal(409, f"allocator {name}: is there with other settings")

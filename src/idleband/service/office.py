@@ -20,7 +20,8 @@ from idleband.service.desk import Desk
 from idleband.service.journal import Event, Journal, JournalError, Snapshot
 
 SNAPSHOT_EVERY = 20_000  # events
-KEEP = 200_000  # events that stay after a snapshot has them
+KEEP = 200_000  # events that stay after a snapshot has them,
+KEEP_BYTES = 2**30  # or fewer, where decisions are large
 AGAIN_AFTER = 1.0  # seconds between two attempts to come back from a failure
 MOST_ALLOCATORS = 100
 
@@ -30,6 +31,7 @@ class Office:
 
     def __init__(self, folder: Path, *, keep: int = KEEP, snapshot_every: int = SNAPSHOT_EVERY) -> None:
         self.journal = Journal(folder, keep)
+        self._keep = keep
         self.snapshot_every = snapshot_every
         self.failure = ""
         self.commits, self.committed, self.commit_seconds = 0, 0, 0.0
@@ -42,7 +44,13 @@ class Office:
         self._events: list[Event] = []  # not handed to the journal yet
         self._seq = self.journal.last
         self.desks = {stored.name: Desk(stored, self.journal, self._append) for stored in self.journal.stored()}
+        self._adjust_keep()
         self._snapshots_due = self._seq + self.snapshot_every - sum(desk.replayed for desk in self.desks.values())
+
+    def _adjust_keep(self) -> None:
+        """Keep fewer events where they are large: half of them are decisions, with a context for every channel."""
+        sizes = [desk.allocator.settings.channels * desk.allocator.settings.dimension for desk in self.desks.values()]
+        self.journal.keep = min(self._keep, 1000 + 2 * KEEP_BYTES // (8 * max(sizes, default=1)))
 
     def _append(self, allocator: int, kind: int, request: str | None, body: bytes) -> None:
         self._seq += 1
@@ -60,6 +68,7 @@ class Office:
         self.journal.add(name, json.dumps(settings.as_data()))
         stored = next(one for one in self.journal.stored() if one.name == name)
         self.desks[name] = Desk(stored, self.journal, self._append)
+        self._adjust_keep()
         return self.desks[name]
 
     # --- making it durable -------------------------------------------------------------------------------------------
