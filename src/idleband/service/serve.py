@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -82,6 +83,9 @@ def serve(place: Place, name: str, settings: Settings | None) -> None:
         station = Station(Client(url, name, token=place.token, patience=5.0), place.station, faults=Faults())
         threading.Thread(target=station.run, args=(place.pace, stop), daemon=True).start()
     print(f"idleband: serving {', '.join(service.office.desks)} at {url}", flush=True)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # The server ends when it is told to, and then tells us again: there is nothing left to do, and no failure.
+        signal.signal(number, lambda *_: None)
     try:
         server.run(sockets=[listening])
     finally:
