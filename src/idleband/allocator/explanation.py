@@ -64,6 +64,7 @@ class Explanation:
 
 def explanation(settings: Settings, learner: "Learner", record: Record, broken: str) -> Explanation:
     decision, terms = record.decision, record.terms
+    handed_out = set(decision.channels)
     rows = []
     for k in range(settings.channels):
         own = float(terms[k, BELIEF])
@@ -71,7 +72,7 @@ def explanation(settings: Settings, learner: "Learner", record: Record, broken: 
         rows.append(
             Term(
                 channel=k,
-                handed_out=k in decision.channels,
+                handed_out=k in handed_out,
                 status=STATUSES[int(terms[k, STATUS])],
                 index=float(terms[k, INDEX]),
                 estimate=float(terms[k, ESTIMATE]),
@@ -105,7 +106,10 @@ def _text(settings: Settings, record: Record, rows: tuple[Term, ...], label: str
     if ranked and any(term.index != ranked[0].index for term in rows):
         best = ranked[0]
         words.append(f"Channel {best.channel + 1} ranks highest, {_reasons(best, estimate_is)}.")
-        others = [term for term in rows if term.status == AVAILABLE and term not in handed and term.index == term.index]
+        taken = {term.channel for term in handed}  # there may be a thousand channels, and a page asks often
+        others = [
+            term for term in rows if term.status == AVAILABLE and term.channel not in taken and term.index == term.index
+        ]
         rival = max(others, key=lambda term: term.index, default=best)
         last = ranked[-1]
         if len(ranked) > 1 and rival is not best and last.index >= rival.index:

@@ -203,18 +203,21 @@ class Service:
         desk = self._desk(request)
         leave = desk.vacate(said.channels)
         await self.office.durable()
+        self.feeds[desk.name].steered()
         return Left(list(leave), list(desk.allocator.vacated))
 
     async def restore(self, request: Request, said: Channels) -> Left:
         desk = self._desk(request)
         desk.restore(said.channels)
         await self.office.durable()
+        self.feeds[desk.name].steered()
         return Left([], list(desk.allocator.vacated))
 
     async def reset(self, request: Request) -> Response:
         desk = self._desk(request)
         desk.reset()
         await self.office.durable()
+        self.feeds[desk.name].steered()
         return await self.show(request)
 
     async def list_allocators(self, request: Request) -> Names:

@@ -46,6 +46,10 @@ class Feed:
         while self._when[0] < now - SECONDS:
             self._when.popleft()
 
+    def steered(self) -> None:
+        """Channels were vacated or restored, or the policy began anew."""
+        self.changes += 1
+
     def reported(self, said: Feedback, receipt: Receipt) -> None:
         if not receipt.learned:
             return
