@@ -72,6 +72,7 @@ def options() -> dict[str, Any]:
     """What there is to choose from."""
     return {
         "scenarios": list(PRESETS),
+        "scenario_notes": {name: preset.note for name, preset in PRESETS.items()},
         "perturbations": _package_laws(),
         "limits": {
             "policies": MOST_POLICIES, "replications": MOST_REPLICATIONS, "slots": MOST_SLOTS, "work": MOST_WORK,
