@@ -1,0 +1,191 @@
+// Lines over slots, with bands for intervals and a legend that has the values. Lines differ in colour and in dashes.
+
+import { count, make, makeSvg, setText, short } from "./common.js";
+
+const MARGIN = { left: 56, right: 14, top: 12, bottom: 42 };
+const HEIGHT = 300;
+
+export class Chart {
+  /** `box` is emptied and filled; `x` and `y` are what the axes show. */
+  constructor(box, { x, y }) {
+    this.x = x;
+    this.y = y;
+    this.series = [];
+    this.log = false;
+    this.grid = makeSvg("g", { class: "grid" });
+    this.bands = makeSvg("g");
+    this.lines = makeSvg("g");
+    this.cursor = makeSvg("line", { class: "cursor", visibility: "hidden" });
+    this.svg = makeSvg("svg", { role: "img", class: "chart" }, this.grid, this.bands, this.lines, this.cursor);
+    this.note = make("p", { className: "chart-at" });
+    this.legend = make("ul", { className: "legend" });
+    box.replaceChildren(this.legend, this.svg, this.note);
+    this.keys = []; // of the legend: [name, value] elements
+    this.pointed = null; // where the pointer is, in slots
+    this.width = 0;
+    new ResizeObserver(() => this.#resize()).observe(box);
+    this.svg.addEventListener("pointermove", (event) => this.#point(event));
+    this.svg.addEventListener("pointerleave", () => this.#point(null));
+  }
+
+  /**
+   * Draw: `series` as [{ name, points: [[slots, value, half width], ...] }, ...]; `until` is where the axis ends, if not
+   * at the last point; `log` for a logarithmic axis of slots.
+   */
+  draw(series, { log = false, until = 0, y = this.y } = {}) {
+    Object.assign(this, { series, log, until, y });
+    this.#paint();
+  }
+
+  #resize() {
+    const width = Math.round(this.svg.getBoundingClientRect().width);
+    if (width === this.width || width === 0) return;
+    this.width = width;
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    this.#paint();
+  }
+
+  #paint() {
+    if (!this.width) return;
+    const { left, right, top, bottom } = MARGIN;
+    const shown = this.series.map(({ points }) => (this.log ? points.filter(([t]) => t > 0) : points));
+    const all = shown.flat();
+    const first = this.log ? Math.min(...all.map(([t]) => t), 10) : 0;
+    const last = Math.max(this.until, first + 1, ...all.map(([t]) => t));
+    const [low, high, step] = rounded(all);
+    const place = this.log ? Math.log : (t) => t;
+    const across = (this.width - left - right) / (place(last) - place(first));
+    this.toX = (t) => left + (place(t) - place(first)) * across;
+    const toY = (v) => top + ((high - v) / (high - low)) * (HEIGHT - top - bottom);
+    this.#axes(this.log ? decades(first, last) : steps(0, last, this.width < 480 ? 4 : 7), [low, high, step], toY);
+
+    while (this.lines.children.length < shown.length) {
+      const style = this.lines.children.length;
+      this.bands.append(makeSvg("path", { class: `band s${style}` }));
+      this.lines.append(makeSvg("path", { class: `line s${style}` }));
+    }
+    for (let i = 0; i < this.lines.children.length; i++) {
+      const points = shown[i] ?? [];
+      const at = ([t, v]) => `${this.toX(t).toFixed(1)},${toY(v).toFixed(1)}`;
+      const upper = points.map(([t, v, half = 0]) => at([t, v + half]));
+      const lower = points.map(([t, v, half = 0]) => at([t, v - half])).reverse();
+      const banded = points.some(([, , half]) => half > 0);
+      this.lines.children[i].setAttribute("d", points.length ? `M${points.map(at).join("L")}` : "");
+      this.bands.children[i].setAttribute("d", banded ? `M${upper.join("L")}L${lower.join("L")}Z` : "");
+    }
+    this.#tell();
+  }
+
+  #axes(slots, [low, high, step], toY) {
+    const key = [this.width, this.x, this.y, slots, low, high, this.toX(slots[0])].join();
+    if (key === this.axesKey) return;
+    this.axesKey = key;
+    const { left, right, top, bottom } = MARGIN;
+    const [end, base] = [this.width - right, HEIGHT - bottom];
+    const parts = [];
+    for (let v = low; v <= high + step / 2; v += step) {
+      const y = toY(v).toFixed(1);
+      const zero = Math.abs(v) < step / 2;
+      parts.push(makeSvg("line", { x1: left, x2: end, y1: y, y2: y, class: zero ? "zero" : "" }));
+      parts.push(makeSvg("text", { x: left - 8, y, class: "y" }, zero ? "0" : tick(v, step)));
+    }
+    for (const t of slots) {
+      const x = this.toX(t).toFixed(1);
+      const anchor = this.toX(t) > end - 20 ? "end" : "middle";
+      parts.push(makeSvg("line", { x1: x, x2: x, y1: base, y2: base + 5 }));
+      parts.push(makeSvg("text", { x, y: base + 18, "text-anchor": anchor }, count(t)));
+    }
+    parts.push(makeSvg("text", { x: end, y: HEIGHT - 6, "text-anchor": "end", class: "name" }, this.x));
+    this.grid.replaceChildren(...parts);
+    this.cursor.setAttribute("y1", top);
+    this.cursor.setAttribute("y2", base);
+  }
+
+  /** The values: the last ones, or those where the pointer is. */
+  #tell() {
+    while (this.keys.length < this.series.length) {
+      const i = this.keys.length;
+      const line = makeSvg("line", { x1: 1, x2: 33, y1: 6, y2: 6, class: `line s${i}` });
+      const sample = makeSvg("svg", { class: "sample", viewBox: "0 0 34 12", "aria-hidden": "true" }, line);
+      const [name, value] = [make("span"), make("b")];
+      const item = make("li", {}, sample, name, " ", value);
+      this.legend.append(item);
+      this.keys.push({ item, name, value });
+    }
+    const said = [];
+    let at = null;
+    this.keys.forEach(({ item, name, value }, i) => {
+      const one = this.series[i];
+      item.hidden = !one;
+      if (!one) return;
+      const point = this.pointed === null ? one.points.at(-1) : nearest(one.points, this.pointed);
+      at = point ? point[0] : at;
+      const text = point ? short(point[1]) + (point[2] > 0 ? ` ± ${short(point[2])}` : "") : "";
+      setText(name, one.name);
+      setText(value, text);
+      said.push(`${one.name} ${text}`);
+    });
+    this.cursor.setAttribute("visibility", this.pointed === null || at === null ? "hidden" : "visible");
+    if (at !== null) {
+      this.cursor.setAttribute("x1", this.toX(at));
+      this.cursor.setAttribute("x2", this.toX(at));
+    }
+    setText(this.note, at === null ? "" : `${this.y}, values at slot ${count(at)}`);
+    this.svg.setAttribute("aria-label", `${this.y} over slots. Last values: ${said.join("; ")}.`);
+  }
+
+  #point(event) {
+    if (event === null) this.pointed = null;
+    else {
+      // The inverse of toX, found on the points that there are.
+      const x = event.clientX - this.svg.getBoundingClientRect().left;
+      let best = Infinity;
+      for (const [t] of this.series[0]?.points ?? []) {
+        const distance = Math.abs(this.toX(t) - x);
+        if (distance < best) [best, this.pointed] = [distance, t];
+      }
+    }
+    this.#tell();
+  }
+}
+
+function nearest(points, t) {
+  return points.reduce((best, one) => (best && Math.abs(best[0] - t) <= Math.abs(one[0] - t) ? best : one), undefined);
+}
+
+/** Round limits and a round step that take in all values. */
+function rounded(points) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const [, v, half = 0] of points) {
+    low = Math.min(low, v - half);
+    high = Math.max(high, v + half);
+  }
+  if (low > high) [low, high] = [0, 1];
+  if (high - low < 1e-9) [low, high] = [low - 0.5, high + 0.5];
+  if (low > 0 && low < (high - low) * 0.6) low = 0; // so near that leaving it out would mislead
+  const step = roundStep((high - low) / 4.5);
+  return [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step, step];
+}
+
+function roundStep(rough) {
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return power * [1, 2, 2.5, 5, 10].find((n) => n * power >= rough);
+}
+
+function steps(first, last, many) {
+  const step = Math.max(1, roundStep((last - first) / many));
+  return Array.from({ length: Math.floor((last - first) / step) + 1 }, (_, i) => first + i * step);
+}
+
+function decades(first, last) {
+  const found = [];
+  for (let t = 10 ** Math.ceil(Math.log10(first)); t <= last; t *= 10) found.push(t);
+  return found;
+}
+
+function tick(value, step) {
+  let digits = 0; // as many as the step needs
+  while (digits < 8 && Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) > 1e-6) digits++;
+  const text = digits ? Math.abs(value).toFixed(digits) : count(Math.abs(value));
+  return value < 0 ? `−${text}` : text;
+}
