@@ -2,8 +2,7 @@
 
 import { count, make, makeSvg, setText, short } from "./common.js";
 
-const MARGIN = { left: 56, right: 14, top: 12, bottom: 42 };
-const HEIGHT = 300;
+const MARGIN = { left: 60, right: 14, top: 12, bottom: 42 };
 
 export class Chart {
   /** `box` is emptied and filled; `x` and `y` are what the axes show. */
@@ -38,10 +37,10 @@ export class Chart {
   }
 
   #resize() {
-    const width = Math.round(this.svg.getBoundingClientRect().width);
-    if (width === this.width || width === 0) return;
-    this.width = width;
-    this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    const { width, height } = this.svg.getBoundingClientRect();
+    if ((width === this.width && height === this.height) || width === 0) return;
+    Object.assign(this, { width, height });
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.#paint();
   }
 
@@ -56,7 +55,7 @@ export class Chart {
     const place = this.log ? Math.log : (t) => t;
     const across = (this.width - left - right) / (place(last) - place(first));
     this.toX = (t) => left + (place(t) - place(first)) * across;
-    const toY = (v) => top + ((high - v) / (high - low)) * (HEIGHT - top - bottom);
+    const toY = (v) => top + ((high - v) / (high - low)) * (this.height - top - bottom);
     this.#axes(this.log ? decades(first, last) : steps(0, last, this.width < 480 ? 4 : 7), [low, high, step], toY);
 
     while (this.lines.children.length < shown.length) {
@@ -77,11 +76,11 @@ export class Chart {
   }
 
   #axes(slots, [low, high, step], toY) {
-    const key = [this.width, this.x, this.y, slots, low, high, this.toX(slots[0])].join();
+    const key = [this.width, this.height, this.x, this.y, slots, low, high, this.toX(slots[0])].join();
     if (key === this.axesKey) return;
     this.axesKey = key;
     const { left, right, top, bottom } = MARGIN;
-    const [end, base] = [this.width - right, HEIGHT - bottom];
+    const [end, base] = [this.width - right, this.height - bottom];
     const parts = [];
     for (let v = low; v <= high + step / 2; v += step) {
       const y = toY(v).toFixed(1);
@@ -89,13 +88,16 @@ export class Chart {
       parts.push(makeSvg("line", { x1: left, x2: end, y1: y, y2: y, class: zero ? "zero" : "" }));
       parts.push(makeSvg("text", { x: left - 8, y, class: "y" }, zero ? "0" : tick(v, step)));
     }
-    for (const t of slots) {
-      const x = this.toX(t).toFixed(1);
-      const anchor = this.toX(t) > end - 20 ? "end" : "middle";
+    let free = end; // to the left of this, a label has room
+    for (const t of [...slots].reverse()) {
+      const x = this.toX(t);
+      const half = count(t).length * 3.8;
       parts.push(makeSvg("line", { x1: x, x2: x, y1: base, y2: base + 5 }));
-      parts.push(makeSvg("text", { x, y: base + 18, "text-anchor": anchor }, count(t)));
+      if (x + half > free + MARGIN.right / 2) continue;
+      parts.push(makeSvg("text", { x, y: base + 18, "text-anchor": "middle" }, count(t)));
+      free = x - half - 12;
     }
-    parts.push(makeSvg("text", { x: end, y: HEIGHT - 6, "text-anchor": "end", class: "name" }, this.x));
+    parts.push(makeSvg("text", { x: end, y: this.height - 6, "text-anchor": "end", class: "name" }, this.x));
     this.grid.replaceChildren(...parts);
     this.cursor.setAttribute("y1", top);
     this.cursor.setAttribute("y2", base);

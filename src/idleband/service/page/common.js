@@ -166,4 +166,7 @@ export function short(value) {
 
 export const percent = (share) => (Number.isFinite(share) ? `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}\u00a0%` : "–");
 
+/** A text as a sentence. */
+export const upper = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
+
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;

@@ -79,8 +79,7 @@ export class Strip {
   constructor(box, canvas, note, explain) {
     Object.assign(this, { box, canvas, note, explain });
     this.slots = []; // as the service sends them
-    this.first = 0; // channel of the first row
-    this.rows = 0;
+    this.channels = []; // one a row
     this.rowHeight = 34;
     this.cursor = null; // slot under the pointer or the keys
     this.pinned = null; // slot that is explained
@@ -94,18 +93,19 @@ export class Strip {
   }
 
   get held() {
-    return this.pointing || this.pinned !== null || (this.cursor !== null && this.box.matches(":focus"));
+    return this.pointing || this.pinned !== null || this.box.matches(":focus");
   }
 
-  show(slots, first, rows, rowHeight) {
+  show(slots, channels, rowHeight) {
     if (!this.held) this.slots = slots;
-    Object.assign(this, { first, rows, rowHeight });
+    Object.assign(this, { channels, rowHeight });
     this.draw();
   }
 
   release() {
     this.pinned = this.cursor = null;
     this.pointing = false;
+    this.box.blur();
   }
 
   /** The slots that there is room for. */
@@ -115,8 +115,8 @@ export class Strip {
   }
 
   draw() {
-    const [width, height] = [this.canvas.clientWidth, this.rows * this.rowHeight];
-    if (!width || !this.rows) return;
+    const [width, height] = [this.canvas.clientWidth, this.channels.length * this.rowHeight];
+    if (!width || !height) return;
     const pen = sharp(this.canvas, width, height);
     const shown = this.#shown();
     const columnOf = (i) => width - (shown.length - i) * COLUMN;
@@ -131,17 +131,19 @@ export class Strip {
     pen.font = "13px system-ui, sans-serif";
     pen.textAlign = "right";
     pen.textBaseline = "middle";
-    for (let row = 0; row < this.rows; row++) {
-      pen.fillStyle = colourOf("--rule");
+    const [rule, quiet] = [colourOf("--rule"), colourOf("--quiet")];
+    this.channels.forEach((channel, row) => {
+      pen.fillStyle = rule;
       if (row) pen.fillRect(0, row * this.rowHeight - 1, width, 1);
-      pen.fillStyle = colourOf("--quiet");
-      pen.fillText(String(this.first + row + 1), LABEL - 10, (row + 0.5) * this.rowHeight);
-    }
+      pen.fillStyle = quiet;
+      pen.fillText(String(channel + 1), LABEL - 10, (row + 0.5) * this.rowHeight);
+    });
+    const rowOf = new Map(this.channels.map((channel, row) => [channel, row]));
     shown.forEach((slot, i) => {
       const x = columnOf(i) + COLUMN / 2;
       for (const [channel, what] of slot.outcomes) {
-        const row = channel - this.first;
-        if (row < 0 || row >= this.rows) continue;
+        const row = rowOf.get(channel);
+        if (row === undefined) continue;
         pen.fillStyle = pen.strokeStyle = colours[what];
         OUTCOMES[what].draw(pen, x, (row + 0.5) * this.rowHeight, 3.6);
       }
@@ -150,10 +152,13 @@ export class Strip {
   }
 
   #tell(shown) {
-    if (!shown.length) return;
-    const at = shown.find(({ slot }) => slot === this.cursor) ?? shown.find(({ slot }) => slot === this.pinned);
+    if (!shown.length) {
+      this.note.textContent = "Recent slots: none since the service started";
+      return;
+    }
+    const at = shown.find(({ slot }) => slot === (this.cursor ?? this.pinned));
     const text = at
-      ? `Slot ${count(at.slot)}${at.slot === this.pinned ? ", explained below" : ": press to explain"}`
+      ? `Slot ${count(at.slot)}${at.slot === this.pinned ? ", explained below; held" : ": press to explain"}`
       : `Slots ${count(shown[0].slot)} to ${count(shown.at(-1).slot)}; press one to explain it`;
     if (this.note.textContent !== text) this.note.textContent = text;
     const now = at ?? shown.at(-1);

@@ -1,7 +1,7 @@
 // The watch page: an allocator as it goes.
 
 import { Chart } from "./chart.js";
-import { count, events, find, getJson, make, pause, percent, plural, postJson, Refused, setText, short } from "./common.js";
+import { count, events, find, getJson, make, pause, percent, plural, postJson, Refused, setText, short, upper } from "./common.js";
 import { drawKey, Strip } from "./strip.js";
 
 const PAGE = 25; // channels at once
@@ -15,7 +15,7 @@ let name = ""; // of the allocator
 let view = null; // what was shown last
 let latest = null; // text of the last event: read only when it is drawn
 let heard = 0; // when that came
-let first = 0; // channel in the first row
+let first = 0; // place of the first row among the channels that may be shown
 let paused = false;
 let explained = null; // the decision whose numbers are shown; null: the latest is followed
 let following = new AbortController();
@@ -80,8 +80,9 @@ async function follow() {
 }
 
 function lost(error) {
-  state("lost", "Connection lost, trying again");
-  setText(find("error"), error instanceof Refused ? error.message : "");
+  const refused = error instanceof Refused; // it is there, and says no
+  state("lost", refused ? "Refused, trying again" : "Connection lost, trying again");
+  setText(find("error"), refused ? error.message : "");
 }
 
 /** Draws when the browser is about to; only the last of what came until then, and not in a hidden tab. */
@@ -104,7 +105,7 @@ function draw() {
 
 function show() {
   find("broken").hidden = !view.broken;
-  setText(find("broken-why"), view.broken ? `${upper(view.broken)}.` : "");
+  setText(find("broken-why"), view.broken ? upper(view.broken) : "");
   showTiles();
   showChannels();
   showStrip();
@@ -112,8 +113,6 @@ function show() {
   showReward();
   showTotals();
 }
-
-const upper = (text) => text.charAt(0).toUpperCase() + text.slice(1).replace(/\.$/, "");
 
 function showTiles() {
   setText(find("policy"), view.policy);
@@ -159,25 +158,35 @@ function rowOf(i) {
 }
 
 function showChannels() {
-  const K = view.channels;
-  const paged = K > PAGE + 5; // no second page for a few
-  const many = paged ? PAGE : K;
-  first = Math.min(first, Math.floor((K - 1) / many) * many);
-  const shown = view.channel.slice(first, first + many);
-  find("pager").hidden = !paged;
-  setText(find("range"), `${first + 1} to ${first + shown.length} of ${count(K)}`);
-  find("back").disabled = first === 0;
-  find("on").disabled = first + many >= K;
-  find("go").max = K;
-
+  const paged = view.channels > PAGE + 5; // no second page for a few
+  const many = paged ? PAGE : view.channels;
   const handed = new Set(view.last?.channels);
+  const chosen = view.channel.filter(wanted(handed));
+  first = Math.max(0, Math.min(first, Math.floor((chosen.length - 1) / many) * many));
+  const shown = chosen.slice(first, first + many);
+  find("pager").hidden = !paged;
+  setText(find("range"), chosen.length ? `${first + 1} to ${first + shown.length} of ${count(chosen.length)}` : "none");
+  find("back").disabled = first === 0;
+  find("on").disabled = first + many >= chosen.length;
+  find("go").max = view.channels;
   shown.forEach((channel, i) => showRow(rowOf(i), channel, handed.has(channel.channel)));
   rows.forEach((row, i) => (row.element.hidden = i >= shown.length));
 
-  if (view.last === null) return;
+  if (view.last === null) {
+    setText(find("handed-by"), "Nothing is handed out yet.");
+    setText(find("handed"), "");
+    return;
+  }
   const by = { policy: "", incumbent: " by the incumbent", fallback: " by the fallback" }[view.last.by];
   setText(find("handed-by"), `Handed out in slot ${count(view.last.slot)}${by}:`);
   setText(find("handed"), inRuns(view.last.channels) || "none");
+}
+
+function wanted(handed) {
+  const which = find("filter").value;
+  if (which === "handed") return (channel) => handed.has(channel.channel);
+  if (which === "vacated") return (channel) => channel.vacated;
+  return () => true;
 }
 
 function showRow(row, channel, handed) {
@@ -203,8 +212,8 @@ function showRow(row, channel, handed) {
 }
 
 function showStrip() {
-  const shown = rows.filter((row) => !row.element.hidden).length;
-  strip.show(view.strip, first, shown, rows[0]?.element.getBoundingClientRect().height ?? 34);
+  const shown = rows.filter((row) => !row.element.hidden);
+  if (shown.length) strip.show(view.strip, shown.map((row) => row.channel), shown[0].element.getBoundingClientRect().height);
 }
 
 /** Channels as people number them, neighbours together: 1, 4 to 7, 9. */
@@ -265,10 +274,10 @@ function showTotals() {
 let whyShown = -Infinity;
 
 function showWhy() {
-  if (explained !== null || view.explanation === "") return;
+  if (explained !== null) return;
   if (performance.now() - whyShown < READABLE) return;
   whyShown = performance.now();
-  setText(find("why"), view.explanation);
+  setText(find("why"), view.explanation || "No decision yet.");
 }
 
 async function explain(request) {
@@ -388,23 +397,27 @@ find("follow").addEventListener("click", () => {
 });
 find("all-terms").addEventListener("click", () => showTerms(Infinity));
 
-function turnTo(channel) {
-  first = Math.floor(channel / PAGE) * PAGE;
+function turnTo(place) {
+  first = Math.floor(place / PAGE) * PAGE;
   if (view === null) return;
   showChannels();
   showStrip();
 }
 find("back").addEventListener("click", () => turnTo(Math.max(0, first - PAGE)));
-find("on").addEventListener("click", () => turnTo(Math.min(view.channels - 1, first + PAGE)));
+find("on").addEventListener("click", () => turnTo(first + PAGE));
 find("go").addEventListener("change", () => {
-  const wanted = Math.round(find("go").valueAsNumber);
-  if (wanted >= 1 && wanted <= view?.channels) turnTo(wanted - 1);
+  const number = Math.round(find("go").valueAsNumber);
+  if (!(number >= 1 && number <= view?.channels)) return;
+  find("filter").value = "all";
+  turnTo(number - 1);
 });
+find("filter").addEventListener("change", () => turnTo(0));
 
 find("allocator").addEventListener("change", () => {
   name = find("allocator").value;
   history.replaceState(null, "", `?name=${encodeURIComponent(name)}`);
   [view, latest, first] = [null, null, 0];
+  find("filter").value = "all";
   followLatest();
   follow();
 });
