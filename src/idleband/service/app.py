@@ -92,10 +92,14 @@ class Service:
         try:
             yield
         finally:
-            self.ending.set()
-            await self.playground.stop()
+            await self.end_streams()
             self.office.close()
             log.info("stopped", extra={"slots": {name: d.allocator.slot for name, d in self.office.desks.items()}})
+
+    async def end_streams(self) -> None:
+        """End what lasts as long as somebody looks."""
+        self.ending.set()
+        await self.playground.stop()
 
     def open(self, name: str, settings: Settings) -> None:
         """Have an allocator of this name."""

@@ -65,7 +65,8 @@ def serve(place: Place, name: str, settings: Settings | None) -> None:
     listening = _listen(place.host, place.port)
     port = listening.getsockname()[1]
     url = f"http://{f'[{place.host}]' if ':' in place.host else place.host}:{port}"
-    server = uvicorn.Server(
+    server = _Server(
+        service,
         uvicorn.Config(
             service.app,
             log_config=None,
@@ -75,7 +76,7 @@ def serve(place: Place, name: str, settings: Settings | None) -> None:
             timeout_graceful_shutdown=5,
             limit_concurrency=place.limits.connections,
             lifespan="on",
-        )
+        ),
     )
     stop = threading.Event()
     if place.station is not None:
@@ -92,6 +93,18 @@ def serve(place: Place, name: str, settings: Settings | None) -> None:
         stop.set()
     if not server.started:
         raise InputError(f"{url}: the service could not be started; see the log")
+
+
+class _Server(uvicorn.Server):
+    """Ends its streams before it waits for connections to end: a page that is open would hold it up."""
+
+    def __init__(self, service: Service, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._service.end_streams()
+        await super().shutdown(sockets)
 
 
 def _listen(host: str, port: int) -> socket.socket:
