@@ -1,0 +1,126 @@
+"""The watch page and the playground in a real browser, before a real service with a simulated base station."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from idleband.service.client import Client
+from tests.service.chromium import Tab, binary, tab
+
+pytestmark = pytest.mark.skipif(binary() is None, reason="there is no Chromium on the PATH")
+
+WIDE, PHONE = 1280, 360
+COMPILED = 120.0  # seconds in which two policies are, by whoever comes first
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[str]:
+    """The address of a service that lives."""
+    command = [sys.executable, "-m", "idleband", "serve", "--policy", "mp-ucb", "--channels", "10", "--users", "5"]
+    command += ["--dimension", "8", "--data", str(tmp_path / "data"), "--station", "S1", "--pace", "50", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        late = Timer(COMPILED, process.kill)  # a line that never comes would be waited for without end
+        late.start()
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().split()[-1]
+            with Client(url, patience=60) as client:
+                client.snapshot()
+            late.cancel()
+            yield url
+        finally:
+            late.cancel()
+            process.terminate()
+            assert process.wait(timeout=30) == 0
+
+
+@contextmanager
+def no_errors(folder: Path) -> Iterator[Tab]:
+    """A browser in which nothing goes wrong."""
+    with tab(folder) as page:
+        yield page
+        page.value("0")  # all that was logged before this is read with the answer
+        assert page.errors == []
+
+
+def assert_fits(page: Tab) -> None:
+    """Nothing is wider than the window: the page does not scroll sideways."""
+    assert page.value("document.documentElement.scrollWidth") == page.value("innerWidth") == PHONE
+
+
+def test_watch(service: str, tmp_path: Path) -> None:
+    with no_errors(tmp_path / "browser") as page, Client(service) as client:
+        page.open(f"{service}/", WIDE)
+        page.until("document.querySelector('#state').textContent === 'Live'")
+        for place in ("#slot", "#rows", "#totals", "#handed-by", "#strip-note"):
+            before = page.text(place)
+            page.until(f"document.querySelector({place!r}).textContent !== {before!r}")
+        page.until("document.querySelectorAll('#rows tr.now').length === 5")
+        assert page.value("[...document.querySelectorAll('#rows th')].map((one) => one.textContent).join()") == (
+            "1,2,3,4,5,6,7,8,9,10"
+        )
+        page.until("document.querySelectorAll('#chart path.line[d^=M]').length === 3")
+
+        # A slot of the strip is explained: by the mouse, then an earlier one by the keys.
+        page.until("document.querySelector('#strip-note').textContent.startsWith('Slots')")
+        page.click("#strip-canvas", across=0.9)
+        page.until("document.querySelector('#why-title').textContent.startsWith('Why slot')")
+        chosen = int(page.text("#why-title").rpartition(" ")[2].replace(",", ""))
+        assert page.text("#why").startswith(f"Slot {chosen}: channels ")
+        assert page.value("document.querySelectorAll('#terms tr').length") == 10
+        assert "mean reward" in page.text("#terms-note")
+        page.value("document.querySelector('#strip').focus()")
+        page.press("ArrowLeft")
+        page.press("Enter")
+        page.until(f"document.querySelector('#why').textContent.startsWith('Slot {chosen - 1}:')")
+        page.click("#follow")
+        page.until("document.querySelector('#terms-box').hidden")
+
+        # A channel is vacated and restored.
+        page.click("#rows tr:nth-child(3) button")
+        page.until("document.querySelector('#rows tr:nth-child(3)').textContent.includes('vacated')")
+        assert client.snapshot()["channel"][2]["vacated"]
+        page.click("#rows tr:nth-child(3) button")
+        page.until("!document.querySelector('#rows tr:nth-child(3)').textContent.includes('vacated')")
+        assert not client.snapshot()["channel"][2]["vacated"]
+
+        page.open(f"{service}/?name=main", PHONE)
+        page.until("document.querySelectorAll('#rows tr.now').length === 5")
+        page.click("#explain-last")
+        page.until("document.querySelectorAll('#terms tr').length === 10")
+        assert_fits(page)
+
+
+def test_playground(service: str, tmp_path: Path) -> None:
+    with no_errors(tmp_path / "browser") as page:
+        settings = "scenario=S2&users=3&slots=2000&replications=2&policy=mp-random&policy=mp-ucb:L=2&show=reward"
+        page.open(f"{service}/playground#{settings}", WIDE)
+        page.until("!document.querySelector('#run').disabled")
+        # A link fills the form, and runs nothing.
+        assert page.text("#status").startswith("Press Run")
+        assert page.value("[...document.querySelectorAll('.policy')].length") == 2
+        assert page.value("document.querySelector('.changed input').value") == "2"
+        page.click("#run")
+        page.until("document.querySelector('#status').textContent.startsWith('Done: 2,000 slots')", COMPILED)
+        assert page.text("#error") == ""
+        for line in ("s0", "s1"):
+            points = page.value(f"document.querySelector('#chart > svg .line.{line}').getAttribute('d')").count("L")
+            assert points > 50
+            assert page.value(f"document.querySelector('#chart > svg .band.{line}').getAttribute('d')").endswith("Z")
+        assert page.text("#results").startswith("mp-random")
+        assert "mp-ucb L=2" in page.text("#results")
+
+        # A mistake is told in one line, and nothing runs.
+        page.value("document.querySelector('#users').value = '11'")
+        page.click("#run")
+        page.until("document.querySelector('#error').textContent.startsWith('Users: must be')")
+
+        page.open(f"{service}/playground?", PHONE)
+        page.until("!document.querySelector('#run').disabled")
+        page.value("document.querySelector('.policy details').open = true")
+        assert_fits(page)
