@@ -2,7 +2,7 @@
 
 import { count, make, makeSvg, setText, short } from "./common.js";
 
-const MARGIN = { left: 60, right: 14, top: 12, bottom: 42 };
+const MARGIN = { left: 60, right: 32, top: 12, bottom: 42 };
 
 export class Chart {
   /** `box` is emptied and filled; `x` and `y` are what the axes show. */
@@ -56,7 +56,7 @@ export class Chart {
     const across = (this.width - left - right) / (place(last) - place(first));
     this.toX = (t) => left + (place(t) - place(first)) * across;
     const toY = (v) => top + ((high - v) / (high - low)) * (this.height - top - bottom);
-    this.#axes(this.log ? decades(first, last) : steps(0, last, this.width < 480 ? 4 : 7), [low, high, step], toY);
+    this.#axes(this.log ? decades(first, last) : steps(0, last, this.width < 480 ? 3 : 7), [low, high, step], toY);
 
     while (this.lines.children.length < shown.length) {
       const style = this.lines.children.length;
@@ -88,12 +88,12 @@ export class Chart {
       parts.push(makeSvg("line", { x1: left, x2: end, y1: y, y2: y, class: zero ? "zero" : "" }));
       parts.push(makeSvg("text", { x: left - 8, y, class: "y" }, zero ? "0" : tick(v, step)));
     }
-    let free = end; // to the left of this, a label has room
+    let free = this.width; // to the left of this, a label has room
     for (const t of [...slots].reverse()) {
       const x = this.toX(t);
       const half = count(t).length * 3.8;
       parts.push(makeSvg("line", { x1: x, x2: x, y1: base, y2: base + 5 }));
-      if (x + half > free + MARGIN.right / 2) continue;
+      if (x + half > free) continue;
       parts.push(makeSvg("text", { x, y: base + 18, "text-anchor": "middle" }, count(t)));
       free = x - half - 12;
     }
@@ -132,7 +132,7 @@ export class Chart {
       this.cursor.setAttribute("x1", this.toX(at));
       this.cursor.setAttribute("x2", this.toX(at));
     }
-    setText(this.note, at === null ? "" : `${this.y}, values at slot ${count(at)}`);
+    setText(this.note, at === null ? "" : `${this.y} after ${count(at)} ${this.x}`);
     this.svg.setAttribute("aria-label", `${this.y} over slots. Last values: ${said.join("; ")}.`);
   }
 
