@@ -8,6 +8,7 @@ changed in place, and both sides see it.
 
 import hashlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numba
@@ -16,7 +17,7 @@ from numba.core import types
 from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 
-from idleband.kernels.compile import INTERPRETED, OPTIONS
+from idleband.kernels.compile import INTERPRETED, call, specialise
 
 
 class Frozen(NamedTuple):
@@ -30,14 +31,22 @@ def freeze(values: tuple[Any, ...]) -> Frozen:
     if INTERPRETED:
         return as_they_are(values)
     kind: Any = numba.typeof(values)
-    block = np.zeros(-(-numba.njit(**OPTIONS)(_size)(values) // 8), np.uint64)
-    numba.njit(**OPTIONS)(_store)(values, block)
-    return Frozen(values, block, _thaw_as(kind), hashlib.sha256(str(kind).encode()).hexdigest()[:16])
+    name = hashlib.sha256(str(kind).encode()).hexdigest()[:16]
+    size, store = _writers(name)
+    block = np.zeros(-(-call(size, values) // 8), np.uint64)
+    call(store, values, block)
+    return Frozen(values, block, _thaw_as(kind), name)
 
 
 def as_they_are(values: tuple[Any, ...]) -> Frozen:
     """The same for a kernel that is not compiled."""
     return Frozen(values, values, lambda block: block, "interpreted")
+
+
+@cache
+def _writers(kind: str) -> tuple[Any, Any]:
+    """What measures and fills a block, for one kind of values: a second to compile, so it is kept as kernels are."""
+    return specialise(_size, f"size_{kind}", {}), specialise(_store, f"store_{kind}", {})
 
 
 def _size(values: Any) -> Any:
