@@ -152,6 +152,7 @@ class Allocator:
     ) -> Ask:
         """The question of `allocate`, read; nothing is decided yet."""
         s = self.settings
+        id = None if id is None else reading.identity(id)
         if slot is None:
             slot = self._slot + 1
         elif id not in self._records:
@@ -160,7 +161,7 @@ class Allocator:
             raise InputError(f"states: must be given; policy {s.policy} sees all of them")
         blind = contexts is None and not self._sees_contexts
         return Ask(
-            slot if id is None else reading.identity(id),
+            slot if id is None else id,
             slot,
             s.users if users is None else fields.whole(users, "users", 0, s.users),
             self._no_contexts if blind else reading.contexts(contexts, s.channels, s.dimension),
@@ -305,7 +306,7 @@ class Allocator:
         """What the channels of a decision have returned: a value for each in the order of `channels` (None where there
         is no report yet), or a dict by channel. States that are left out are inferred from the rewards."""
         with self._lock:
-            if id not in self._records and isinstance(id, int) and 1 <= id <= self._slot:
+            if isinstance(id, int) and 1 <= id <= self._slot and id not in self._records:
                 return self.late()
             return self.take(self.parse(self.decision(id), rewards, states, perturbations))
 
