@@ -178,7 +178,7 @@ class Allocator:
                 raise Conflict(f"id = {shown(ask.id)}: was used for another question before")
             return record.decision
         s, t = self.settings, ask.slot
-        allowed, terms = np.empty(s.channels, np.bool_), np.empty((s.channels, step.TERMS))
+        allowed, terms = np.empty(s.channels, np.bool_), np.full((s.channels, step.TERMS), np.nan)
         place = self._look(
             self._watch_block, t, ask.users, s.collision_limit, ask.x, ask.available, self._vacated, ask.sensed,
             allowed, terms,
@@ -380,9 +380,10 @@ class Allocator:
         """These channels must be left now, and are not handed out until they are restored, whatever a policy says.
         Returns those of them that the last decision handed out."""
         with self._lock:
-            self._vacated[list(reading.channels(channels, self.settings.channels, "channels"))] = True
+            left = reading.channels(channels, self.settings.channels, "channels")
+            self._vacated[list(left)] = True
             last = next(reversed(self._records.values()), None)
-            return () if last is None else tuple(k for k in last.decision.channels if self._vacated[k])
+            return () if last is None else tuple(k for k in last.decision.channels if k in left)
 
     def restore(self, channels: Any) -> None:
         """These channels may be handed out again."""
