@@ -207,7 +207,7 @@ class Allocator:
         would = handed if proposed is channels else () if proposed is None else tuple(proposed.tolist())
         decision = Decision(ask.id, handed, t, by, would)
         self._records[ask.id] = Record(
-            ask, decision, allowed, n, terms, channels, self._nothing[:, : len(handed)].copy()
+            ask, decision, allowed, n, terms, channels, self._nothing[:, : len(handed)].copy(), self._broken
         )
         counts = self._counts
         counts["decisions"] += 1
@@ -418,7 +418,7 @@ class Allocator:
         with self._lock:
             record = self._record(id)
             whose = self._fallback if record.decision.by == FALLBACK else self._learner
-            return explanation(self.settings, whose, record, self._broken)
+            return explanation(self.settings, whose, record)
 
     def _record(self, id: Id) -> Record:
         try:
@@ -493,11 +493,13 @@ class Allocator:
     @classmethod
     def from_bytes(cls, data: bytes, place: str) -> "Allocator":
         """From what `to_bytes` gave; `place` is what to call it where it is damaged."""
-        head, arrays, records = saved.unpack(data, place)
         with saved.told(place):
-            allocator = cls.of(Settings.restored(head["settings"]))
-            saved.refill(dict(allocator._arrays()), arrays, place)
-            allocator._slot, allocator._broken = int(head["slot"]), str(head["broken"])
+            head, arrays = saved.unpack(data)
+            settings = Settings.restored(head["settings"])
+            records = saved.records(head, arrays, settings)
+            allocator = cls.of(settings)
+            saved.refill(dict(allocator._arrays()), arrays)
+            allocator._slot, allocator._broken = head["slot"], str(head["broken"])
             allocator._counts = {name: int(head["counts"][name]) for name in COUNTS}
             allocator._records = {record.ask.id: record for record in records}
         return allocator
