@@ -180,7 +180,7 @@ def test_a_decision_may_have_a_name_of_its_own() -> None:
 
 def test_the_same_question_has_the_same_answer() -> None:
     """Whoever has lost the answer asks again; nothing happens a second time."""
-    allocator = small("mp-ts")  # another draw each time it is asked
+    allocator = small("mp-random")  # another draw each time it is asked
     rng = np.random.default_rng(0)
     x = contexts(rng, allocator)
     first = allocator.allocate(x, 2, [True, True, True, False], [0, None, 1, None], id="a")

@@ -94,7 +94,7 @@ def test_an_explanation_does_not_change_with_what_comes_later() -> None:
     assert allocator.explain(decision.id).as_data() == before
 
 
-@pytest.mark.parametrize("policy", sorted({"mp-ucb", "mp-lucb-rca", "rca-m", "mp-ts", "mp-random", "mp-belief"}))
+@pytest.mark.parametrize("policy", ["mp-ucb", "mp-lucb-rca", "rca-m", "mp-random", "mp-belief-lucb"])
 def test_explanations_are_plain_data(policy: str) -> None:
     """JSON has no infinity and no nan: untried channels have an index of None."""
     allocator = station(policy)

@@ -20,15 +20,15 @@ def station(policy: Any = "mp-ucb", **more: Any) -> ib.Allocator:
 
 
 def plain(spoil: Any, spoil_lesson: Any = None) -> type:
-    """A user's own policy that is not compiled, because of object(); `spoil` and `spoil_lesson` are called with the
-    slot and may spoil what it does. It ranks channels by what it earned on them, the most first."""
+    """A user's own policy; `spoil` and `spoil_lesson` are called with the slot and may spoil what it does. It ranks
+    channels by what it earned on them, the most first. No compiler knows the second array of its memory, so that no
+    test waits for one."""
 
     class Plain:
         def init(params: Any, known: Any) -> Any:
-            return (np.zeros(known.K),)
+            return np.zeros(known.K), np.zeros(1, np.longdouble)
 
         def select(known: Any, params: Any, state: Any, rng: Any, slot: Any, picks: Any) -> int:
-            object()
             slot.indices[:] = state[0]
             count = ib.top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
             spoilt = spoil(slot, picks)
@@ -37,7 +37,6 @@ def plain(spoil: Any, spoil_lesson: Any = None) -> type:
         def update(
             known: Any, params: Any, state: Any, rng: Any, slot: Any, k: int, s: int, r: float, n: float
         ) -> None:
-            object()
             state[0][k] += r
             if spoil_lesson is not None:
                 spoil_lesson(slot, k)
@@ -272,7 +271,7 @@ def test_a_broken_policy_has_no_say_in_the_shadow() -> None:
 # --- channels that are to be left ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ["mp-ucb", "mp-random", "rca-m", "mp-lucb", "mp-belief-lucb"])
+@pytest.mark.parametrize("policy", ["mp-ucb", "rca-m", "mp-lucb"])  # all others: tests/contracts
 @pytest.mark.parametrize("incumbent", [None, "mp-random", "told"])
 def test_a_channel_that_is_to_be_left_is_not_handed_out_by_anyone(policy: str, incumbent: str | None) -> None:
     """Nor taken: K - 1 channels remain for K users, but for what an incumbent asks for itself."""
@@ -327,11 +326,11 @@ def test_channels_above_the_limit_are_not_handed_out(seed: int, limit: float) ->
     rng = np.random.default_rng(seed)
     allocator = station(collision_limit=limit, patience=2)
     cost = withheld = 0.0
+    earned, plays = np.zeros((K, 2)), np.zeros((K, 2))  # busy and free
     allocator.vacate([int(rng.integers(K))])
     for _ in range(25):
         sensed = [None if rng.random() < 0.4 else int(rng.random() < 0.6) for _ in range(K)]
         available, users = rng.random(K) < 0.8, int(rng.integers(3))
-        earned = arrays(allocator)
         decision = allocator.allocate(None, users, available, sensed)
         terms = allocator.explain(decision.id).channels
         usable = [term for term in terms if available[term.channel] and term.channel not in allocator.vacated]
@@ -345,12 +344,17 @@ def test_channels_above_the_limit_are_not_handed_out(seed: int, limit: float) ->
         worth = {}
         for term in usable:
             k = term.channel
-            busy, free = (np.array([0.1, 1.0]) + earned["watch.earned"][k]) / (1.0 + earned["watch.plays"][k])
+            busy, free = (np.array([0.1, 1.0]) + earned[k]) / (1.0 + plays[k])
             worth[k] = busy + (1.0 - term.primary_user) * (free - busy)
         best, allowed = (sorted((worth[term.channel] for term in some), reverse=True) for some in (usable, below))
         withheld += len(usable) - len(below)
         cost += sum(best[:users]) - sum(allowed[:users])
-        allocator.report(decision.id, rng.choice([0.1, 1.0], len(decision.channels)))
+        for k in decision.channels:
+            free = int(rng.integers(2))
+            reward = rng.uniform(0.1, 1.0)
+            allocator.report(decision.id, {k: reward}, {k: free})
+            earned[k, free] += reward
+            plays[k, free] += 1.0
     counts = allocator.snapshot()["counts"]
     assert counts["withheld"] == withheld
     assert counts["withheld_cost"] == pytest.approx(cost, abs=1e-9)

@@ -48,7 +48,9 @@ def go_on(allocator: ib.Allocator) -> list[ib.Decision]:
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"policy": "mp-ts"}, {"policy": "rca-m", "incumbent": "mp-random"}, {"collision_limit": 0.6}], ids=str
+    "more",
+    [{}, {"policy": "mp-random"}, {"policy": "rca-m", "incumbent": "mp-random"}, {"collision_limit": 0.6}],
+    ids=str,
 )
 def test_a_loaded_one_goes_on_bit_by_bit(tmp_path: Path, more: dict[str, Any]) -> None:
     path = tmp_path / "new" / "here.idleband"
@@ -70,12 +72,14 @@ def test_one_that_was_never_used_is_saved_too(tmp_path: Path) -> None:
     assert ib.Allocator.load(tmp_path / "a").allocate(None) == allocator.allocate(None)
 
 
-def test_a_scenario_and_an_oracle_are_saved(tmp_path: Path) -> None:
-    allocator = ib.Allocator("oracle-belief", scenario=ib.scenario("S4", users=3), seed=3, replication=1)
+def test_a_scenario_is_saved(tmp_path: Path) -> None:
+    """With what it says of channels, users and rewards."""
+    allocator = ib.Allocator("mp-lucb", scenario=ib.scenario("S4", users=3, feedback="reward"), seed=3, replication=1)
     rng = np.random.default_rng(0)
-    allocator.allocate(contexts(rng, allocator))
+    allocator.report(allocator.allocate(contexts(rng, allocator)).id, [1.0, 0.1, 1.0])
     allocator.save(tmp_path / "a")
     loaded = ib.Allocator.load(tmp_path / "a")
+    assert loaded.settings.as_data() == allocator.settings.as_data()
     for _ in range(10):
         x = contexts(rng, allocator)
         assert loaded.allocate(x) == allocator.allocate(x)
