@@ -109,8 +109,8 @@ def test_an_allocator_fed_with_a_scenario_does_what_simulate_does(file: str) -> 
     loaded midway; then it keeps to the rules where a live station does not keep to the simulation's."""
     for label in BY_FILE[file]:
         for where in ("S1", "coming and going", "reward feedback", "three states"):
-            as_simulated(label, SCENARIOS[where], slots=60)
-        as_it_comes(label, SCENARIOS["S1"], slots=60)
+            as_simulated(label, SCENARIOS[where], slots=40)
+        as_it_comes(label, SCENARIOS["S1"], slots=40)
 
 
 def as_simulated(label: str, scenario: ib.Scenario, slots: int) -> None:
