@@ -4,7 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help reproduce pages demo test lint format install bench study wheel lock clean
+# The folder of the service's journal; PORT and STATION may be set, too: make serve PORT=9000 STATION=S4
+DATA ?= results/serve
+PORT ?= 8765
+STATION ?= S1
+
+.PHONY: help reproduce pages demo serve test lint format install bench study wheel lock clean
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -16,6 +21,9 @@ pages: reproduce  ## renew the figures and the claims in docs/ from the reproduc
 
 demo: install  ## seven policies side by side in two scenarios, ranked, in a minute
 	$(BIN)/idleband compare S1 S4 --out results/demo
+
+serve: install  ## hand out channels over HTTP to a simulated base station, with a page to watch at localhost:8765
+	$(BIN)/idleband serve --policy mp-belief-lucb --channels 10 --users 5 --dimension 8 --data $(DATA) --station $(STATION) --port $(PORT)
 
 test: lint  ## lint, types, import rules, all tests
 	$(BIN)/pytest -n auto
@@ -34,7 +42,7 @@ install: $(INSTALLED)  ## create .venv and install the package and its tools int
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "idleband needs Python 3.11 or newer; say which with: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,serve]'
 	@touch $@
 
 bench: install  ## the speed of every policy, against the NumPy reference, and of MP-NUCB against its floor

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import idleband as ib
 from idleband.cli import SHORTLIST
 from idleband.scenario.build import from_table
+from idleband.service.client import Client
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -69,6 +71,26 @@ def test_make_demo_ranks_policies_at_the_papers_size_and_says_where_the_figure_i
         assert table["mp-belief-lucb"] > 0.99 * table["oracle-belief"]
 
 
+def test_make_serve_starts_a_service_that_lives(tmp_path: Path) -> None:
+    """What `make serve` runs after its set-up, word for word, on a free port: channels are handed out and reported."""
+    plan = subprocess.run(
+        ["make", "-n", "serve", "PORT=0"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    (command,) = (line for line in plan.splitlines() if "idleband serve" in line)
+    words = shlex.split(command.removeprefix(".venv/bin/"))
+    with subprocess.Popen(words, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            with Client(process.stdout.readline().split()[-1]) as client:
+                deadline = time.monotonic() + 60
+                while client.snapshot()["counts"]["reported"] < 50:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.2)
+        finally:
+            process.terminate()
+            assert process.wait(timeout=30) == 0
+
+
 def test_commands_of_the_readme(tmp_path: Path) -> None:
     lines = [line for block in blocks(PAGES[0], "sh") for line in block.splitlines() if line.startswith("idleband")]
     assert len(lines) >= 8
@@ -111,6 +133,7 @@ def test_examples_run(tmp_path: Path) -> None:
     for command in (
         "python examples/learning_theta.py",
         "python examples/own_law.py",
+        "python examples/base_station.py",
         "idleband run examples/two_bands.toml --horizon 2000",
     ):
         done = shell(command, place)

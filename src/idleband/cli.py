@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +26,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from idleband.allocator.settings import Settings
 from idleband.durable import write_durably
 from idleband.errors import InputError, unknown
 from idleband.experiments.ranking import LEGEND, NEEDED, panels, ranking, ranking_csv, ranking_json, ranking_text
@@ -129,6 +130,26 @@ def _parser() -> argparse.ArgumentParser:
     learn.add_argument("--seed", metavar="N", default="0", help="default 0")
     learn.add_argument("--out", metavar="DIR", help="where figure and table go (default results/NAME-learned)")
 
+    live = add("serve", "hand out channels over HTTP, with a page to watch", _serve)
+    live.add_argument("--data", metavar="DIR", required=True, help="the folder of its journal")
+    live.add_argument("--policy", metavar="NAME[:key=value,...]", help="a policy, or file.py:NAME (not needed again)")
+    live.add_argument("--channels", metavar="K")
+    live.add_argument("--users", metavar="M", help="channels to hand out in a slot, at most")
+    live.add_argument("--dimension", metavar="d", help="entries of a context")
+    live.add_argument("--name", default="main", help="of the allocator (default main)")
+    live.add_argument(
+        "--set", action="append", metavar="KEY=VALUE", default=[],
+        help="another setting of the allocator: feedback, rewards, patience, fallback, incumbent, deadline,"
+        " collision_limit or seed; may be repeated",
+    )  # fmt: skip
+    live.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1: this machine only; others need a token")
+    live.add_argument("--port", default="8765", help="default 8765; 0: any that is free")
+    live.add_argument("--token-file", metavar="FILE", help="a file with the token that clients must show")
+    live.add_argument("--body", metavar="BYTES", default=str(4 * 2**20), help="of a request, at most (default 4 MiB)")
+    live.add_argument("--rate", metavar="N", default="20000", help="requests a second from one address, at most")
+    live.add_argument("--connections", metavar="N", default="256", help="at once, at most (default 256)")
+    live.add_argument("--station", metavar="SCENARIO", help="play a base station on this scenario, so there is life")
+    live.add_argument("--pace", metavar="N", default="10", help="its slots a second (default 10)")
     scenarios = add("scenarios", "what scenarios there are", _scenarios)
     policies = add("policies", "what policies there are, and their parameters", _policies)
     show = add("show", "a scenario's card", _show)
@@ -266,6 +287,68 @@ def _case(text: str) -> Case:
             raise InputError(f"--policy {text}: {key.strip()} is given twice")
         parameters[key.strip()] = value.strip()
     return policy(head, **parameters)
+
+
+# --- serve -----------------------------------------------------------------------------------------------------------
+
+
+def _serve(options: argparse.Namespace) -> None:
+    try:
+        from idleband.service.http import Limits
+        from idleband.service.serve import Place, read_token, serve
+    except ImportError as error:
+        raise InputError(f"serve: needs {error.name}; pip install 'idleband[serve]'") from None
+    place = Place(
+        data=Path(options.data),
+        host=options.host,
+        port=fields.whole(options.port, "--port", 0, 65535),
+        token=read_token(options.token_file),
+        limits=Limits(
+            fields.whole(options.body, "--body", 1000, 2**31),
+            fields.whole(options.rate, "--rate", 1, 10**9),
+            fields.whole(options.connections, "--connections", 1, 10**5),
+        ),
+        station=options.station,
+        pace=fields.whole(options.pace, "--pace", 1, 10**6),
+    )
+    serve(place, options.name, _allocator_settings(options))
+
+
+def _allocator_settings(options: argparse.Namespace) -> Settings | None:
+    """What --policy and its companions say; None if there is no policy."""
+    given: dict[str, Any] = {}
+    for setting in options.set:
+        key, equals, value = setting.partition("=")
+        if not equals or key not in SET:
+            raise InputError(f"--set {setting}: must be KEY=VALUE, KEY one of {', '.join(SET)}")
+        given[key] = SET[key](value)
+    if options.policy is None:
+        for key in ("channels", "users", "dimension"):
+            if getattr(options, key) is not None or given:
+                raise InputError(f"--{key}: must come with --policy")
+        return None
+    case = _case(options.policy)
+    file, colon, _ = options.policy.partition(".py:")
+    name = f"{file}.py:{case.policy.name}" if colon else case.policy.name
+    size = {key: getattr(options, key) for key in ("channels", "users", "dimension")}
+    for key, value in size.items():
+        if value is None:
+            raise InputError(f"--{key}: must be given with --policy")
+    return Settings.checked({"policy": name, "parameters": case.values, **size, **given})
+
+
+def _float_or_text(value: str) -> Any:
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+SET: dict[str, Callable[[str], Any]] = {
+    "feedback": str, "fallback": str, "incumbent": str, "patience": str, "seed": str,
+    "deadline": _float_or_text, "collision_limit": _float_or_text,
+    "rewards": lambda text: [_float_or_text(part) for part in text.split(",")],
+}  # fmt: skip
 
 
 # --- compare ---------------------------------------------------------------------------------------------------------

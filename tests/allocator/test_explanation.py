@@ -48,7 +48,7 @@ def test_numbers_of_mp_lucb() -> None:
     state = arrays(allocator)
     x = np.random.default_rng(1).random((K, 2))
     explained = allocator.explain(allocator.allocate(x).id)
-    assert explained.estimate_is == "predicted chance that the perturbation spoils the slot"
+    assert explained.estimate_is == "predicted chance to be spoilt"
     for k, term in enumerate(explained.channels):
         A_inv, theta = state["learner.state.A_inv"][k], state["learner.state.theta"][k]
         mean = state["learner.state.estimates.total_h"][k] / state["learner.state.estimates.plays"][k]

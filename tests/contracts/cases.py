@@ -91,8 +91,8 @@ SCENARIOS: dict[str, ib.Scenario] = {
 
 def slots_interpreted(label: str, usual: int) -> int:
     """How many slots of a case are run where nothing is compiled: there a slot of a network takes its time."""
-    D = CASES[label].values.get("D", 0)
-    return usual if D == 0 else min(usual, 40 if D <= 4 else 3)
+    D, L = CASES[label].values.get("D", 0), CASES[label].values.get("L", 0)
+    return usual if D == 0 else min(usual, 3 if D > 4 else 40 if L <= 2 else 16)
 
 
 def places_interpreted(label: str) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ def slot_by_slot(label: str, where: str, slots: int) -> dict[str, Any]:
 def in_cuda(label: str, where: str, slots: int) -> dict[str, Any]:
     from idleband.simulation.cuda import run_on_gpu
 
-    tally, _ = run_on_gpu(SCENARIOS[where], CASES[label], slots, seed=5, replications=3)
+    tally, _ = run_on_gpu(SCENARIOS[where], CASES[label], slots, seed=5, replications=2)
     return {"plays": tally.plays.T.tolist(), "curves": tally.curves.transpose(2, 0, 1).tolist()}
 
 

@@ -92,6 +92,7 @@ class Allocator:
         self._counts = dict.fromkeys(COUNTS, 0)
         self._slot, self._broken = 0, ""
         self._oldest = 0  # slot of the oldest record, or before
+        self._repeated = 0  # feedback that was there already; not saved, because it changes nothing
         self._place = np.zeros(1, np.int64)
         self._lock = Lock()
         self._worker = None if settings.deadline is None else ThreadPoolExecutor(1, "idleband-policy")
@@ -178,7 +179,7 @@ class Allocator:
                 raise Conflict(f"id = {shown(ask.id)}: was used for another question before")
             return record.decision
         s, t = self.settings, ask.slot
-        allowed, terms = np.empty(s.channels, np.bool_), np.full((s.channels, step.TERMS), np.nan)
+        allowed, terms = np.empty(s.channels, np.bool_), np.empty((s.channels, step.TERMS))
         place = self._look(
             self._watch_block, t, ask.users, s.collision_limit, ask.x, ask.available, self._vacated, ask.sensed,
             allowed, terms,
@@ -238,18 +239,15 @@ class Allocator:
 
     def _propose(self, sees: tuple[Any, ...], terms: Floats, then: Decision | None) -> Ints | None:
         """What the policy picks; None if it does not work, or not in time."""
-        t = sees[0]
-        if t % CHECKED_EVERY == 0 and not self._broken:
-            self.settle()
-            if not self._learner.finite():
-                self._broken = f"slot {t}: there is a nan in what it has learned"
         if self._broken:
             return None
         picks = np.empty(self.settings.channels, np.int64)
         if self._worker is None or then is not None:
             count = self._choose(sees, picks, terms)
-            was_late = then is not None and then.by == FALLBACK
-            return None if count < 0 or was_late else picks[:count]
+            if then is not None and count > 0 and not then.proposed:
+                self._counts["too_late"] += 1
+                return None
+            return None if count < 0 else picks[:count]
         own = terms.copy()  # where this comes too late, the fallback writes to the other
         try:
             count = self._submit(lambda: self._choose(sees, picks, own)).result(self.settings.deadline)
@@ -261,15 +259,19 @@ class Allocator:
 
     def _choose(self, sees: tuple[Any, ...], picks: Ints, terms: Floats) -> int:
         """How many channels the policy picks, or less than 0: then it is out of service."""
-        learner = self._learner
-        try:
-            count = step.BROKEN if self._broken else learner.choose(learner.block, *sees, picks, terms)
-        except Exception as error:
-            self._fail(sees[0], error)
+        learner, t = self._learner, sees[0]
+        if t % CHECKED_EVERY == 0 and not self._broken and not learner.finite():
+            self._broken = f"slot {t}: there is a nan in what it has learned"
+        if self._broken:
             return step.BROKEN
-        if count < 0 and not self._broken:
+        try:
+            count = learner.choose(learner.block, *sees, picks, terms)
+        except Exception as error:
+            self._fail(t, error)
+            return step.BROKEN
+        if count < 0:
             what = "an index is not a number" if count == step.NOT_FINITE else "its picks break the rules"
-            self._broken = f"slot {sees[0]}: {what}"
+            self._broken = f"slot {t}: {what}"
         return count
 
     def _learn(self, lesson: tuple[Any, ...]) -> None:
@@ -289,8 +291,10 @@ class Allocator:
     def _submit(self, task: Callable[[], Any]) -> "Future[Any]":
         """Have the policy's own thread do something, after all that it was given before."""
         assert self._worker is not None
-        while self._waiting and (self._waiting[0].done() or len(self._waiting) >= MOST_WAITING):
+        while self._waiting and self._waiting[0].done():
             self._waiting.popleft().result()
+        if len(self._waiting) >= MOST_WAITING and not self._broken:
+            self._broken = f"slot {self._slot}: it is {MOST_WAITING} tasks behind"
         future = self._worker.submit(task)
         self._waiting.append(future)
         return future
@@ -348,6 +352,7 @@ class Allocator:
         if count == len(channels):
             return Receipt(record.decision.channels)
         again = ~np.isnan(report.rewards) & ~news
+        self._repeated += int(again.sum())
         return Receipt(tuple(channels[news].tolist()), tuple(channels[again].tolist()))
 
     def late(self) -> Receipt:
@@ -409,6 +414,10 @@ class Allocator:
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
+    def remembers(self, id: Id) -> bool:
+        """Whether feedback for a decision could still be learned."""
+        return id in self._records
+
     def decision(self, id: Id) -> Decision:
         """A decision of the last `patience` slots again."""
         return self._record(id).decision
@@ -443,6 +452,7 @@ class Allocator:
                 "broken": self._broken,
                 "counts": {
                     **self._counts,
+                    "repeated": self._repeated,
                     **{name: int(value) if value.is_integer() else value for name, value in counted},
                 },
                 "last": None if last is None else last.decision._asdict(),

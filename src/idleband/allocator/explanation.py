@@ -105,7 +105,7 @@ def _text(settings: Settings, record: Record, rows: tuple[Term, ...], label: str
     if ranked and any(term.index != ranked[0].index for term in rows):
         best = ranked[0]
         words.append(f"Channel {best.channel + 1} ranks highest, {_reasons(best, estimate_is)}.")
-        others = [term for term in rows if term.status == AVAILABLE and term not in handed]
+        others = [term for term in rows if term.status == AVAILABLE and term not in handed and term.index == term.index]
         rival = max(others, key=lambda term: term.index, default=best)
         last = ranked[-1]
         if len(ranked) > 1 and rival is not best and last.index >= rival.index:
@@ -139,7 +139,8 @@ def _reasons(term: Term, estimate_is: str) -> str:
     if math.isfinite(term.belief):
         reasons.append(f"free with {term.belief:.0%}")
     if math.isfinite(term.estimate):
-        reasons.append(f"{estimate_is} {term.estimate:.3g}")
+        small = abs(term.estimate) < 0.0005
+        reasons.append(f"{estimate_is} {'0.000' if small else format(term.estimate, '.3g')}")
     return f"{reasons[0]} ({', '.join(reasons[1:])})" if len(reasons) > 1 else reasons[0]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idleband.errors import InputError, shown, unknown
-from idleband.policies.base import PARAMETERS, Known, Truth
+from idleband.policies.base import CONTEXTS_SEEN, PARAMETERS, Known, Truth
 from idleband.policies.registry import Case, policy
 from idleband.scenario import fields
 from idleband.scenario.build import scenario as make_scenario
@@ -18,7 +18,7 @@ from idleband.simulation.engine import known_of, law_of, truth_of
 from idleband.simulation.simulate import MOST_REPLICATIONS, MOST_SEED
 
 MOST_CHANNELS, MOST_DIMENSION, MOST_PATIENCE = 10_000, 10_000, 10**6
-MOST_BYTES = 2**30  # that contexts of decisions which still wait for feedback may take
+MOST_BYTES = 2**30  # that models of contexts may take, and contexts of decisions which still wait for feedback
 PATIENCE = 1000  # slots, unless they would take too much memory
 FEEDBACKS = ("reward", "perturbation")
 
@@ -77,6 +77,11 @@ class Settings:
             users = fields.whole(own.get("users"), "users", 1, channels)
             size = channels, users, fields.whole(own.get("dimension"), "dimension", 1, MOST_DIMENSION)
         K, _, d = size
+        if CONTEXTS_SEEN in case.policy.knows and 8 * K * (d + 1) ** 2 > MOST_BYTES:
+            raise InputError(
+                f"dimension = {d}: models of {K} channels would take {8 * K * (d + 1) ** 2 / 2**30:.1f} GiB; must be at"
+                f" most {MOST_BYTES // 2**30} GiB"
+            )
         most = max(1, min(MOST_PATIENCE, MOST_BYTES // (8 * K * d)))
         deadline = own.get("deadline")
         return cls(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idleband.kernels.compile import jit
-from idleband.policies.base import BELIEF, ESTIMATE, WIDTH, Flags, Floats, Ints, Known, Slot
+from idleband.policies.base import Flags, Floats, Ints, Known, Slot
 
 # Columns of `terms`, after those that a policy fills: the index; the chance that no primary user is there, whatever the
 # policy believes; and whether the channel could be handed out. And how many columns there are.
@@ -65,7 +65,6 @@ def choose(
             return NOT_FINITE
         usable += available[k]
         room.taken[k] = False
-        terms[k, ESTIMATE], terms[k, WIDTH], terms[k, BELIEF] = np.nan, np.nan, np.nan
         terms[k, INDEX] = room.indices[k]
         explain(known, params, state, slot, k, terms)
     if count != min(users, usable):

@@ -26,8 +26,8 @@ FRESH = 1.5
 REWARD, STATE, PERTURBATION = range(3)
 
 # What is counted.
-COUNTS = ("reported", "reward", "collisions", "repeated", "withheld", "withheld_cost")
-REPORTED, EARNED, COLLISIONS, REPEATED, HELD_BACK, COST = range(6)
+COUNTS = ("reported", "reward", "collisions", "withheld", "withheld_cost")
+REPORTED, EARNED, COLLISIONS, HELD_BACK, COST = range(5)
 
 
 class Watch(NamedTuple):
@@ -160,6 +160,8 @@ def look(
             withheld += 1
         allowed[k] = status == AVAILABLE
         watch.usable[k] = status in (AVAILABLE, WITHHELD)
+        for i in range(BELIEVED):  # what a policy has to say, if it is asked and answers
+            terms[k, i] = np.nan
         terms[k, BELIEVED] = watch.belief[k]
         terms[k, STATUS] = status
     if withheld > 0:
@@ -205,8 +207,6 @@ def receive(
             news[i] = True
             count += 1
     for i in range(channels.size):
-        if not np.isnan(rewards[i]) and not news[i]:
-            watch.counts[REPEATED] += 1.0
         if news[i]:
             k, r = channels[i], rewards[i]
             s = state_for(known, k, r) if np.isnan(states[i]) else int(states[i])

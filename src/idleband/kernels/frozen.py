@@ -17,7 +17,7 @@ from numba.core import types
 from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 
-from idleband.kernels.compile import INTERPRETED, call, specialise
+from idleband.kernels.compile import INTERPRETED, OPTIONS
 
 
 class Frozen(NamedTuple):
@@ -27,34 +27,9 @@ class Frozen(NamedTuple):
     kind: str  # what the name of the kernel's machine code must say of them
 
 
-def freeze(values: tuple[Any, ...]) -> Frozen:
-    if INTERPRETED:
-        return as_they_are(values)
-    kind: Any = numba.typeof(values)
-    name = hashlib.sha256(str(kind).encode()).hexdigest()[:16]
-    size, store = _writers(name)
-    block = np.zeros(-(-call(size, values) // 8), np.uint64)
-    call(store, values, block)
-    return Frozen(values, block, _thaw_as(kind), name)
-
-
 def as_they_are(values: tuple[Any, ...]) -> Frozen:
     """The same for a kernel that is not compiled."""
     return Frozen(values, values, lambda block: block, "interpreted")
-
-
-@cache
-def _writers(kind: str) -> tuple[Any, Any]:
-    """What measures and fills a block, for one kind of values: a second to compile, so it is kept as kernels are."""
-    return specialise(_size, f"size_{kind}", {}), specialise(_store, f"store_{kind}", {})
-
-
-def _size(values: Any) -> Any:
-    return _size_in_memory(values)
-
-
-def _store(values: Any, block: Any) -> None:
-    _store_in_memory(values, block)
 
 
 @intrinsic
@@ -75,6 +50,17 @@ def _store_in_memory(typing: Any, values: Any, block: Any) -> Any:
     return types.void(values, block), build
 
 
+@numba.njit(**OPTIONS)
+def _size(values: Any) -> Any:
+    return _size_in_memory(values)
+
+
+@numba.njit(**OPTIONS)
+def _store(values: Any, block: Any) -> None:
+    _store_in_memory(values, block)
+
+
+@cache
 def _thaw_as(kind: Any) -> Any:
     @intrinsic
     def thaw(typing: Any, block: Any) -> Any:
@@ -87,3 +73,12 @@ def _thaw_as(kind: Any) -> Any:
         return kind(block), build
 
     return thaw
+
+
+def freeze(values: tuple[Any, ...]) -> Frozen:
+    if INTERPRETED:
+        return as_they_are(values)
+    kind: Any = numba.typeof(values)
+    block = np.zeros(-(-_size(values) // 8), np.uint64)
+    _store(values, block)
+    return Frozen(values, block, _thaw_as(kind), hashlib.sha256(str(kind).encode()).hexdigest()[:16])

@@ -120,4 +120,4 @@ def chance_spared(clearness: Clearness, k: int) -> float:
 def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
     if known.measured or not known.threshold:
         return "predicted perturbation", "doubt about that prediction"
-    return "predicted chance that the perturbation spoils the slot", "doubt about that prediction"
+    return "predicted chance to be spoilt", "doubt about that prediction"

@@ -237,5 +237,5 @@ def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
     elif known.measured or not known.threshold:
         what = "perturbation"
     else:
-        what = "chance that the perturbation spoils the slot"
+        what = "chance to be spoilt"
     return f"predicted {what}", "width of that prediction"

@@ -59,9 +59,7 @@ def levels(scenario: Scenario, theta: Floats) -> tuple[Floats, Floats, Floats]:
         edges = np.array([np.linspace(*law.bounds(row), STEPS + 1) for row in theta])
         ends = np.concatenate([edges[:, 1:-1], np.full((K, 1), FAR)], axis=1)
         pay = padded(scenario.rewards, 0.0)[:, None, :] - (0.5 * (edges[:, 1:] + edges[:, :-1]))[:, :, None]
-    # Asked at each end for all channels, of which most have the same theta.
-    columns = [_chances(scenario, theta, ends[:, i]) for i in range(ends.shape[1] - 1)]
-    reached = np.column_stack([np.zeros(K), *columns, np.ones(K)])
+    reached = np.column_stack([np.zeros(K), _chances(scenario, theta, ends[:, :-1]), np.ones(K)])
     chance = np.diff(reached, axis=1).clip(0.0)
     if scenario.reward == "additive":
         means, _ = scenario.mean_rewards(theta)
@@ -71,13 +69,15 @@ def levels(scenario: Scenario, theta: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _chances(scenario: Scenario, theta: Floats, at: Floats) -> Floats:
-    """(K,) P(n < at[k])."""
+    """(K, L) P(n < at[k, l]). Most channels have the same theta, and are asked once; those of another one after the
+    other, at all levels, because a law may have to draw a sample for each."""
     law, d = scenario.perturbation.law, scenario.dimension
-    known: dict[tuple[float, ...], float] = {}
-    for row, level in zip(theta.tolist(), at.tolist(), strict=True):
-        if (*row, level) not in known:
-            known[*row, level] = law.chance(np.array(row), d, level)[0]
-    return np.array([known[*row, level] for row, level in zip(theta.tolist(), at.tolist(), strict=True)])
+    known: dict[tuple[float, ...], list[float]] = {}
+    questions = [(*row, *wanted) for row, wanted in zip(theta.tolist(), at.tolist(), strict=True)]
+    for question, row, wanted in zip(questions, theta, at.tolist(), strict=True):
+        if question not in known:
+            known[question] = [law.chance(row, d, level)[0] for level in wanted]
+    return np.array([known[question] for question in questions])
 
 
 def bound(scenario: Scenario, theta: Floats | None = None) -> float | None:

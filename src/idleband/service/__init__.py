@@ -1,0 +1,1 @@
+"""Allocators over HTTP: durable, explainable, with a page to watch."""

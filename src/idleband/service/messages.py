@@ -1,0 +1,151 @@
+"""What is said over HTTP: the bodies of requests and answers, checked as they are read. Channels count from 0."""
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Name = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
+Request = Annotated[
+    str, Meta(min_length=1, max_length=128, description="a name of the client's own for the decision, new each time")
+]
+Value = str | int | float | bool
+
+
+class Question(Struct, forbid_unknown_fields=True, kw_only=True):
+    request: Request
+    contexts: Annotated[list[list[float]], Meta(description="one row a channel")] | None = None
+    users: Annotated[Count, Meta(description="channels wanted, at most the allocator's")] | None = None
+    available: Annotated[list[bool], Meta(description="one a channel; all, if left out")] | None = None
+    states: Annotated[list[int | None], Meta(description="sensed before, one a channel; null: not sensed")] | None = (
+        None
+    )
+    slot: Annotated[Count, Meta(description="above the last one; one more, if left out")] | None = None
+    incumbent: Annotated[list[Count], Meta(description="hand out these, and learn in their shadow")] | None = None
+
+
+class Answer(Struct):
+    request: str
+    slot: int
+    channels: list[int]
+    by: Annotated[str, Meta(description="policy, incumbent or fallback")]
+    proposed: Annotated[list[int], Meta(description="what the policy would have handed out")]
+
+
+class Outcome(Struct, forbid_unknown_fields=True, kw_only=True):
+    channel: Count
+    reward: float
+    state: Annotated[Count, Meta(description="inferred from the reward, if left out")] | None = None
+    perturbation: float | None = None
+
+
+class Reference(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a simulator knows of the slot: shown on the page, not learned."""
+
+    static: float
+    contextual: float
+    suboptimal_static: Count
+    suboptimal_contextual: Count
+
+
+class Feedback(Struct, forbid_unknown_fields=True, kw_only=True):
+    request: Request
+    outcomes: Annotated[list[Outcome], Meta(description="of all channels of the decision, or of some")]
+    reference: Reference | None = None
+
+
+class Taken(Struct):
+    learned: list[int]
+    repeated: list[int]
+    late: bool
+
+
+class NewAllocator(Struct, forbid_unknown_fields=True, kw_only=True):
+    name: Name
+    policy: str
+    channels: int
+    users: int
+    dimension: int
+    parameters: dict[str, Value] = {}
+    feedback: str | UnsetType = UNSET
+    rewards: list[float] | UnsetType = UNSET
+    seed: int | UnsetType = UNSET
+    patience: int | UnsetType = UNSET
+    fallback: str | UnsetType = UNSET
+    incumbent: str | UnsetType = UNSET
+    deadline: float | UnsetType = UNSET
+    collision_limit: float | UnsetType = UNSET
+
+
+class Channels(Struct, forbid_unknown_fields=True):
+    channels: list[Count]
+
+
+class Term(Struct):
+    channel: int
+    handed_out: bool
+    status: str
+    index: float | None
+    estimate: float | None
+    width: float | None
+    belief: float | None
+    primary_user: float | None
+
+
+class Explained(Struct):
+    id: str
+    slot: int
+    by: str
+    policy: str
+    estimate_is: str
+    width_is: str
+    channels: list[Term]
+    text: str
+
+
+class Channel(Struct):
+    channel: int
+    belief: float
+    plays: int
+    mean_reward: float | None
+    seen: str | None
+    seen_slot: int
+    vacated: bool
+
+
+class Standing(Struct):
+    """How an allocator stands."""
+
+    name: str
+    policy: str
+    channels: int
+    users: int
+    dimension: int
+    feedback: str
+    collision_limit: float
+    slot: int
+    broken: Annotated[str, Meta(description="why the policy is out of service; empty if it is not")]
+    counts: dict[str, float]
+    last: Answer | None
+    channel: list[Channel]
+
+
+class Names(Struct):
+    allocators: list[str]
+
+
+class Left(Struct):
+    leave: Annotated[list[int], Meta(description="channels of the last decision that must be left now")]
+    vacated: list[int]
+
+
+class Health(Struct):
+    status: str
+    version: str
+    allocators: int
+    journal: Annotated[str, Meta(description="ok, or why it cannot be written")]
+
+
+class Problem(Struct):
+    status: int
+    detail: str

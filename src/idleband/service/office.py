@@ -1,0 +1,175 @@
+"""All desks of a folder, and the one place where events become durable.
+
+Events gather while the last ones are being written, and go together in the next transaction: the more callers there
+are, the more events share one sync. Where a write fails (a full disk), what was not written was not acknowledged
+either; desks are then made anew from the journal, as after a crash.
+"""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from idleband.allocator.settings import Settings
+from idleband.errors import InputError, check_name
+from idleband.service.desk import Desk
+from idleband.service.journal import Event, Journal, JournalError, Snapshot
+
+SNAPSHOT_EVERY = 20_000  # events
+KEEP = 200_000  # events that stay after a snapshot has them,
+KEEP_BYTES = 2**30  # or fewer, where decisions are large
+AGAIN_AFTER = 1.0  # seconds between two attempts to come back from a failure
+MOST_ALLOCATORS = 100
+
+
+class Office:
+    """Desks by name. Not for several threads: what changes a desk and `commit` or `durable` belong to one."""
+
+    def __init__(self, folder: Path, *, keep: int = KEEP, snapshot_every: int = SNAPSHOT_EVERY) -> None:
+        self.journal = Journal(folder, keep)
+        self._keep = keep
+        self.snapshot_every = snapshot_every
+        self.failure = ""
+        self.commits, self.committed, self.commit_seconds = 0, 0, 0.0
+        self.desks: dict[str, Desk] = {}
+        self._writer: _Writer | None = None
+        self.reload()
+
+    def reload(self) -> None:
+        """Make all desks anew from the journal; what is not in it is gone."""
+        self._events: list[Event] = []  # not handed to the journal yet
+        self._seq = self.journal.last
+        self.desks = {stored.name: Desk(stored, self.journal, self._append) for stored in self.journal.stored()}
+        self._adjust_keep()
+        self._snapshots_due = self._seq + self.snapshot_every - sum(desk.replayed for desk in self.desks.values())
+
+    def _adjust_keep(self) -> None:
+        """Keep fewer events where they are large: half of them are decisions, with a context for every channel."""
+        sizes = [desk.allocator.settings.channels * desk.allocator.settings.dimension for desk in self.desks.values()]
+        self.journal.keep = min(self._keep, 1000 + 2 * KEEP_BYTES // (8 * max(sizes, default=1)))
+
+    def _append(self, allocator: int, kind: int, request: str | None, body: bytes) -> None:
+        self._seq += 1
+        self._events.append(Event(self._seq, allocator, kind, request, body))
+
+    def open(self, name: str, settings: Settings) -> Desk:
+        """The desk of this name; a new one, if there is none. One with other settings is refused."""
+        check_name(name, "name")
+        if name in self.desks:
+            if self.desks[name].allocator.settings != settings:
+                raise InputError(f"allocator {name}: is there with other settings; choose another name")
+            return self.desks[name]
+        if len(self.desks) >= MOST_ALLOCATORS:
+            raise InputError(f"name = {name!r}: there are {MOST_ALLOCATORS} allocators already, and not more")
+        self.journal.add(name, json.dumps(settings.as_data()))
+        stored = next(one for one in self.journal.stored() if one.name == name)
+        self.desks[name] = Desk(stored, self.journal, self._append)
+        self._adjust_keep()
+        return self.desks[name]
+
+    # --- making it durable -------------------------------------------------------------------------------------------
+
+    def _due(self) -> list[Snapshot]:
+        """Snapshots, if it is time for them."""
+        if self._seq < self._snapshots_due:
+            return []
+        self._snapshots_due = self._seq + self.snapshot_every
+        return self._all_snapshots()
+
+    def _all_snapshots(self) -> list[Snapshot]:
+        return [Snapshot(desk.number, self._seq, desk.allocator.to_bytes()) for desk in self.desks.values()]
+
+    def commit(self) -> None:
+        """Write all events there are, here and now."""
+        events, self._events = self._events, []
+        snapshots = self._due()
+        if events or snapshots:
+            self.journal.write(events, snapshots, self._seq if snapshots else 0)
+
+    def close(self) -> None:
+        """Write everything, with snapshots, so that the next start is quick."""
+        if self._writer is not None:
+            self._writer.stop()
+        if not self.failure:
+            events, self._events = self._events, []
+            self.journal.write(events, self._all_snapshots(), self._seq)
+        self.journal.close()
+
+    # --- the same while other callers go on --------------------------------------------------------------------------
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a thread write what `durable` waits for."""
+        self._loop = loop
+        self._writer = _Writer(self.journal, lambda *done: loop.call_soon_threadsafe(self._written, *done))
+        self._gathering: asyncio.Future[None] | None = None  # for events that gather
+        self._writing: asyncio.Future[None] | None = None  # for those that are being written
+
+    async def durable(self) -> None:
+        """Return when all that has happened up to now is in the journal; raises JournalError if it cannot be."""
+        if self._events and self._gathering is None:
+            self._gathering = self._loop.create_future()
+            self._gathering.add_done_callback(asyncio.Future.exception)  # nobody may be waiting any more
+            if self._writing is None:
+                self._loop.call_soon(self._hand_over)  # what others do in this turn of the loop goes with it
+        waiting = self._gathering or self._writing
+        if waiting is not None:
+            await asyncio.shield(waiting)
+
+    def _hand_over(self) -> None:
+        if self._gathering is None or self._writing is not None:
+            return
+        self._writing, self._gathering = self._gathering, None
+        events, self._events = self._events, []
+        snapshots = self._due()
+        assert self._writer is not None
+        self._writer.queue.put((events, snapshots, self._seq if snapshots else 0))
+
+    def _written(self, count: int, seconds: float, error: JournalError | None) -> None:
+        writing, self._writing = self._writing, None
+        assert writing is not None
+        if error is None:
+            self.commits += 1
+            self.committed += count
+            self.commit_seconds += seconds
+            writing.set_result(None)
+            self._hand_over()
+            return
+        self.failure, self._failed_at = str(error), time.monotonic()
+        for waiting in (writing, self._gathering):
+            if waiting is not None:
+                waiting.set_exception(error)
+        self._gathering = None
+
+    def recover(self) -> bool:
+        """After a failure: go back to what the journal has. Whether there is no failure (any more)."""
+        if self.failure and time.monotonic() - self._failed_at > AGAIN_AFTER:
+            self.reload()
+            self.failure = ""
+        return not self.failure
+
+
+class _Writer:
+    """The thread that writes."""
+
+    def __init__(self, journal: Journal, done: Callable[[int, float, JournalError | None], Any]) -> None:
+        self.queue: SimpleQueue[Any] = SimpleQueue()
+        self._journal, self._done = journal, done
+        self._thread = threading.Thread(target=self._run, name="idleband-journal", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (work := self.queue.get()) is not None:
+            began, error = time.perf_counter(), None
+            try:
+                self._journal.write(*work)
+            except JournalError as failure:
+                error = failure
+            self._done(len(work[0]), time.perf_counter() - began, error)
+
+    def stop(self) -> None:
+        self.queue.put(None)
+        self._thread.join()

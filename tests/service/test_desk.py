@@ -1,0 +1,192 @@
+"""Exactly once: whatever is repeated, delayed, reordered or killed, the state is that of an allocator which was told
+every acknowledged event once, in order, and never stopped."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+
+import idleband as ib
+from idleband.allocator.events import Decision
+from idleband.allocator.settings import Settings
+from idleband.service.journal import JournalError
+from idleband.service.office import Office
+
+K, M, D, PATIENCE = 4, 2, 2, 6
+POLICIES = ("mp-belief-lucb", "mp-lucb-rca", "mp-swucb", "mp-ts")
+
+
+def made(policy: str) -> Settings:
+    given = {"policy": policy, "channels": K, "users": M, "dimension": D, "patience": PATIENCE}
+    return Settings.checked(given)
+
+
+class ExactlyOnce(RuleBasedStateMachine):
+    """An office that is committed now and then and killed at any time, beside a plain allocator.
+
+    A client is told of an event when it is committed. So what happened after the last commit is gone with a kill, and
+    the client, who was not told, says it again or not.
+    """
+
+    requests = Bundle("requests")
+
+    @initialize(policy=st.sampled_from(POLICIES))
+    def begin(self, policy: str) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.settings = made(policy)
+        self.office = Office(self.folder, keep=40, snapshot_every=15)
+        self.office.open("main", self.settings)
+        self.reference = ib.Allocator.of(self.settings)
+        self.unacknowledged: list[Callable[[], Any]] = []  # what the reference is to be told at the next commit
+        self.asked: dict[str, dict[str, Any]] = {}  # acknowledged questions
+        self.answers: dict[str, Decision] = {}
+        self.number = 0
+
+    @property
+    def desk(self) -> Any:
+        return self.office.desks["main"]
+
+    def kept(self, request: str) -> bool:
+        """Whether a decision was acknowledged, or may still be, and is not too old to be asked about."""
+        desk = self.desk
+        known = desk.allocator.remembers(request) or self.office.journal.decision(desk.number, request) is not None
+        return known and request in self.answers
+
+    @rule(target=requests, seed=st.integers(0, 2**32), users=st.integers(0, M), jump=st.integers(1, 3))
+    def decide(self, seed: int, users: int, jump: int) -> str:
+        random = np.random.default_rng(seed)
+        self.number += 1
+        request = f"r{self.number}"
+        question = {
+            "contexts": random.random((K, D)).tolist(),
+            "users": users,
+            "available": (random.random(K) < 0.8).tolist(),
+            "states": [int(s) if s >= 0 else None for s in random.integers(-3, 2, K)],
+            "slot": self.desk.allocator.slot + jump,
+        }
+        self.answers[request] = self.desk.decide(request, **question)
+        self.asked[request] = question
+        self.unacknowledged.append(lambda: self.reference.allocate(id=request, **question))
+        return request
+
+    @rule(request=requests)
+    def ask_again(self, request: str) -> None:
+        """The same answer, whether the question is acknowledged or was lost and is asked anew."""
+        if self.kept(request):
+            assert self.desk.decide(request, **self.asked[request]) == self.answers[request]
+
+    @rule(request=requests)
+    def ask_something_else(self, request: str) -> None:
+        if self.kept(request):
+            other = {**self.asked[request], "contexts": np.full((K, D), 0.123).tolist()}
+            with pytest.raises(ib.Conflict):
+                self.desk.decide(request, **other)
+
+    @rule(request=requests, seed=st.integers(0, 2**32), part=st.integers(0, 3))
+    def report(self, request: str, seed: int, part: int) -> None:
+        """In any order, whole or in part, as late as may be; and the same twice."""
+        if not self.kept(request):
+            return
+        channels = self.answers[request].channels
+        # What a channel returned does not depend on when it is reported: the same feedback comes again and again.
+        said = {k: ((k + self.answers[request].slot) % 2) for i, k in enumerate(channels) if not part >> i & 1}
+        rewards, states = {k: (0.1, 1.0)[s] for k, s in said.items()}, said
+        before = self.desk.allocator.slot
+        receipt = self.desk.report(request, rewards, states)
+        again = self.desk.report(request, rewards, states)
+        late = self.answers[request].slot <= before - PATIENCE
+        assert receipt.late == again.late == late
+        if late:
+            self.unacknowledged += [self.reference.late, self.reference.late]
+        else:
+            assert set(receipt.learned) | set(receipt.repeated) == set(again.repeated) == set(said)
+            self.unacknowledged.append(lambda: self.reference.report(request, rewards, states))
+
+    @rule(request=requests)
+    def contradict(self, request: str) -> None:
+        """What was reported stands; the other is refused and nothing of it is learned."""
+        if request not in self.answers or not self.desk.allocator.remembers(request):
+            return
+        for k in self.answers[request].channels:
+            truth = (k + self.answers[request].slot) % 2
+            if self.desk.report(request, {k: (0.1, 1.0)[truth]}, {k: truth}).learned:
+                self.unacknowledged.append(
+                    lambda k=k, s=truth: self.reference.report(request, {k: (0.1, 1.0)[s]}, {k: s})
+                )
+            with pytest.raises(ib.Conflict):
+                self.desk.report(request, {k: (1.0, 0.1)[truth]}, {k: 1 - truth})
+
+    @rule(channel=st.integers(0, K - 1), leave=st.booleans())
+    def vacate(self, channel: int, leave: bool) -> None:
+        if leave:
+            self.desk.vacate([channel])
+            self.unacknowledged.append(lambda: self.reference.vacate([channel]))
+        else:
+            self.desk.restore([channel])
+            self.unacknowledged.append(lambda: self.reference.restore([channel]))
+
+    @rule()
+    def commit(self) -> None:
+        self.office.commit()
+        self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        for event in self.unacknowledged:
+            event()
+        self.unacknowledged.clear()
+
+    @rule()
+    def kill(self) -> None:
+        """The object is dropped unclosed: what was not committed is gone."""
+        self.office.journal.close()  # its files, as the end of a process does
+        self.office = Office(self.folder, keep=40, snapshot_every=15)
+        self._lose()
+
+    def _lose(self) -> None:
+        """What was not acknowledged did not happen."""
+        self.unacknowledged.clear()
+        slot = self.desk.allocator.slot
+        self.answers = {request: answer for request, answer in self.answers.items() if answer.slot <= slot}
+
+    @rule()
+    def restart(self) -> None:
+        self.office.close()
+        self._acknowledge()
+        self.office = Office(self.folder, keep=40, snapshot_every=15)
+
+    @rule()
+    def fail(self) -> None:
+        """The disk is full: nothing is acknowledged, and desks are made anew."""
+        self.office.journal._writer.execute("PRAGMA max_page_count = 1")  # no more than there are
+        try:
+            self.office.commit()
+        except JournalError:
+            self.office.reload()
+            self._lose()
+        else:  # there was room within the pages
+            self._acknowledge()
+        self.office.journal._writer.execute("PRAGMA max_page_count = 1000000000")
+
+    @invariant()
+    def same_state(self) -> None:
+        if not self.unacknowledged:
+            assert self.desk.allocator.to_bytes() == self.reference.to_bytes()
+
+    def teardown(self) -> None:
+        if hasattr(self, "office"):
+            self.office.commit()
+            self._acknowledge()
+            assert self.desk.allocator.to_bytes() == self.reference.to_bytes()
+            self.office.journal.close()
+            shutil.rmtree(self.folder)
+
+
+TestExactlyOnce = ExactlyOnce.TestCase
+TestExactlyOnce.settings = settings(max_examples=60, stateful_step_count=40)
