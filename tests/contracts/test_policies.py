@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import idleband as ib
+from idleband.scenario.reward import reward
 from idleband.simulation.engine import CaseRun
 from tests.conftest import ROOT
 from tests.contracts.cases import CASES, SCENARIOS, places_interpreted, slots_interpreted
@@ -87,6 +88,81 @@ def test_the_same_plays_inside_a_simulated_cuda_kernel() -> None:
             run.to(slots)
             assert found["plays"][replication] == run.tally.plays.tolist(), name
             assert found["curves"][replication] == run.tally.curves.tolist(), name
+
+
+# --- the same policies as allocators ---------------------------------------------------------------------------------
+
+
+def allocator_for(label: str, scenario: ib.Scenario, **settings: Any) -> ib.Allocator:
+    case = CASES[label]
+    return ib.Allocator(case.policy.name, parameters=case.values, scenario=scenario, **settings)
+
+
+@pytest.mark.parametrize("label", CASES)
+def test_an_allocator_fed_with_a_scenario_does_what_simulate_does(label: str) -> None:
+    """The same choices in every slot and bitwise the same memory and random numbers at the end, though it is saved and
+    loaded midway; then it keeps to the rules where a live station does not keep to the simulation's."""
+    for where in ("S1", "coming and going", "reward feedback", "three states"):
+        as_simulated(label, SCENARIOS[where], slots=40)
+    as_it_comes(label, SCENARIOS["S1"], slots=40)
+
+
+def as_simulated(label: str, scenario: ib.Scenario, slots: int) -> None:
+    run = CaseRun.start(scenario, CASES[label], slots, seed=3, replication=2)
+    allocator = allocator_for(label, scenario, seed=3, replication=2)
+    world, rows, measured = run.world, scenario.available, scenario.feedback == "perturbation"
+    for t in range(1, slots + 1):
+        run.to(t)
+        picks = tuple(run.tally.picks[: run.tally.picked[0]].tolist())
+        seen = world.s if run.tally.sensing else None
+        decision = allocator.allocate(world.x, available=rows[(t - 1) % len(rows)], states=seen)
+        assert (decision.channels, decision.by) == (picks, "policy"), (label, scenario.name, t, allocator.broken)
+        states = [int(world.s[k]) for k in picks]
+        allocator.report(
+            decision.id,
+            rewards=[
+                reward(world.reward, world.h[k, s], world.good[k, s], world.n[k])
+                for k, s in zip(picks, states, strict=True)
+            ],
+            states=states,
+            perturbations=[world.n[k] for k in picks] if measured else None,
+        )
+        if t == slots // 2:
+            allocator = ib.Allocator.from_bytes(allocator.to_bytes(), "saved midway")
+    learner = allocator._learner
+    assert np.array_equal(learner.rng, run.rng), (label, scenario.name)
+    for ours, theirs in zip(leaves(learner.state), leaves(run.state), strict=True):
+        assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes(), (label, scenario.name)
+
+
+def as_it_comes(label: str, scenario: ib.Scenario, slots: int) -> None:
+    """Users and channels come and go, slots pass, a channel is to be left, and feedback is whole, partial, late, twice
+    or missing: as many allowed channels as there can be, and everything stays finite."""
+    rng = np.random.default_rng(1)
+    allocator = allocator_for(label, scenario, patience=20)
+    waiting: list[ib.Decision] = []
+    for _ in range(slots):
+        if rng.random() < 0.1:
+            allocator.restore(allocator.vacated)
+            allocator.vacate([int(rng.integers(scenario.K))])
+        users, available = int(rng.integers(scenario.users + 1)), rng.random(scenario.K) < 0.8
+        decision = allocator.allocate(
+            rng.random((scenario.K, scenario.dimension)), users, available, rng.integers(0, 2, scenario.K),
+            slot=allocator.slot + int(rng.choice([1, 1, 1, 2, 30])),
+        )  # fmt: skip
+        allowed = set(np.flatnonzero(available).tolist()) - set(allocator.vacated)
+        assert set(decision.channels) <= allowed, label
+        assert len(set(decision.channels)) == len(decision.channels) == min(users, len(allowed)), label
+        assert decision.by == "policy", (label, allocator.broken)
+        waiting.append(decision)
+        for _ in range(int(rng.integers(3))):
+            late = waiting[-int(rng.integers(1, min(len(waiting), 25) + 1))]
+            # What a channel returned does not depend on when it is told, or how often.
+            returned = {k: float((late.slot * 7 + k) % 2) * 0.9 + 0.1 for k in late.channels if rng.random() < 0.7}
+            allocator.report(late.id, returned, {k: (late.slot + k) % 2 for k in returned})
+    rest = np.zeros((scenario.K, scenario.dimension)), None, None, np.zeros(scenario.K)
+    assert allocator.allocate(*rest, slot=10_240).by == "policy"  # it looks at all that was learned in such slots
+    assert not allocator.broken, label
 
 
 @pytest.mark.parametrize("label", CASES)

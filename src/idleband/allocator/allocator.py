@@ -153,6 +153,7 @@ class Allocator:
     ) -> Ask:
         """The question of `allocate`, read; nothing is decided yet."""
         s = self.settings
+        id = None if id is None else reading.identity(id)
         if slot is None:
             slot = self._slot + 1
         elif id not in self._records:
@@ -161,7 +162,7 @@ class Allocator:
             raise InputError(f"states: must be given; policy {s.policy} sees all of them")
         blind = contexts is None and not self._sees_contexts
         return Ask(
-            slot if id is None else reading.identity(id),
+            slot if id is None else id,
             slot,
             s.users if users is None else fields.whole(users, "users", 0, s.users),
             self._no_contexts if blind else reading.contexts(contexts, s.channels, s.dimension),
@@ -207,7 +208,7 @@ class Allocator:
         would = handed if proposed is channels else () if proposed is None else tuple(proposed.tolist())
         decision = Decision(ask.id, handed, t, by, would)
         self._records[ask.id] = Record(
-            ask, decision, allowed, n, terms, channels, self._nothing[:, : len(handed)].copy()
+            ask, decision, allowed, n, terms, channels, self._nothing[:, : len(handed)].copy(), self._broken
         )
         counts = self._counts
         counts["decisions"] += 1
@@ -309,7 +310,7 @@ class Allocator:
         """What the channels of a decision have returned: a value for each in the order of `channels` (None where there
         is no report yet), or a dict by channel. States that are left out are inferred from the rewards."""
         with self._lock:
-            if id not in self._records and isinstance(id, int) and 1 <= id <= self._slot:
+            if isinstance(id, int) and 1 <= id <= self._slot and id not in self._records:
                 return self.late()
             return self.take(self.parse(self.decision(id), rewards, states, perturbations))
 
@@ -384,9 +385,10 @@ class Allocator:
         """These channels must be left now, and are not handed out until they are restored, whatever a policy says.
         Returns those of them that the last decision handed out."""
         with self._lock:
-            self._vacated[list(reading.channels(channels, self.settings.channels, "channels"))] = True
+            left = reading.channels(channels, self.settings.channels, "channels")
+            self._vacated[list(left)] = True
             last = next(reversed(self._records.values()), None)
-            return () if last is None else tuple(k for k in last.decision.channels if self._vacated[k])
+            return () if last is None else tuple(k for k in last.decision.channels if k in left)
 
     def restore(self, channels: Any) -> None:
         """These channels may be handed out again."""
@@ -425,7 +427,7 @@ class Allocator:
         with self._lock:
             record = self._record(id)
             whose = self._fallback if record.decision.by == FALLBACK else self._learner
-            return explanation(self.settings, whose, record, self._broken)
+            return explanation(self.settings, whose, record)
 
     def _record(self, id: Id) -> Record:
         try:
@@ -501,11 +503,13 @@ class Allocator:
     @classmethod
     def from_bytes(cls, data: bytes, place: str) -> "Allocator":
         """From what `to_bytes` gave; `place` is what to call it where it is damaged."""
-        head, arrays, records = saved.unpack(data, place)
         with saved.told(place):
-            allocator = cls.of(Settings.restored(head["settings"]))
-            saved.refill(dict(allocator._arrays()), arrays, place)
-            allocator._slot, allocator._broken = int(head["slot"]), str(head["broken"])
+            head, arrays = saved.unpack(data)
+            settings = Settings.restored(head["settings"])
+            records = saved.records(head, arrays, settings)
+            allocator = cls.of(settings)
+            saved.refill(dict(allocator._arrays()), arrays)
+            allocator._slot, allocator._broken = head["slot"], str(head["broken"])
             allocator._counts = {name: int(head["counts"][name]) for name in COUNTS}
             allocator._records = {record.ask.id: record for record in records}
         return allocator

@@ -80,3 +80,4 @@ class Record(NamedTuple):
     terms: Floats  # (K, TERMS) why
     channels: Ints  # the decision's, as an array
     kept: Floats  # (3, channels) rewards, states and perturbations that were reported, else nan
+    broken: str  # why the policy was out of service then; empty if it was not

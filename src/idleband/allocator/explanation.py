@@ -62,7 +62,7 @@ class Explanation:
         return {**vars(self), "channels": terms}
 
 
-def explanation(settings: Settings, learner: "Learner", record: Record, broken: str) -> Explanation:
+def explanation(settings: Settings, learner: "Learner", record: Record) -> Explanation:
     decision, terms = record.decision, record.terms
     handed_out = set(decision.channels)
     rows = []
@@ -83,16 +83,16 @@ def explanation(settings: Settings, learner: "Learner", record: Record, broken: 
         )
     label = learner.case.label
     estimate_is, width_is = learner.words
-    text = _text(settings, record, tuple(rows), label, estimate_is, broken)
+    text = _text(settings, record, tuple(rows), label, estimate_is)
     return Explanation(
         decision.id, decision.slot, decision.by, label, estimate_is, width_is, tuple(rows), text
     )  # fmt: skip
 
 
-def _text(settings: Settings, record: Record, rows: tuple[Term, ...], label: str, estimate_is: str, broken: str) -> str:
+def _text(settings: Settings, record: Record, rows: tuple[Term, ...], label: str, estimate_is: str) -> str:
     decision = record.decision
     handed = [rows[k] for k in decision.channels]
-    words = [_opening(settings, record, label, broken)]
+    words = [_opening(settings, record, label)]
     if decision.by == "incumbent":
         agreed = set(decision.channels) & set(decision.proposed)
         words.append(f"{label}, in its shadow, would have taken {_listed(decision.proposed)}: {len(agreed)} in common.")
@@ -125,7 +125,7 @@ def _text(settings: Settings, record: Record, rows: tuple[Term, ...], label: str
     return " ".join(words)
 
 
-def _opening(settings: Settings, record: Record, label: str, broken: str) -> str:
+def _opening(settings: Settings, record: Record, label: str) -> str:
     decision = record.decision
     opening = f"Slot {decision.slot}: {_listed(decision.channels)} of {settings.channels}"
     if len(decision.channels) < record.ask.users:
@@ -133,7 +133,7 @@ def _opening(settings: Settings, record: Record, label: str, broken: str) -> str
     if decision.by == "incumbent":
         return f"{opening}, as the incumbent has it."
     if decision.by == "fallback":
-        why = f"is out of service since {broken}" if broken else "did not answer before its deadline"
+        why = f"is out of service since {record.broken}" if record.broken else "did not answer before its deadline"
         return f"{opening}, chosen by the fallback {label}, because {settings.case.label} {why}."
     return f"{opening}, chosen by {label}."
 

@@ -21,7 +21,7 @@ def contexts(value: Any, K: int, d: int) -> Floats:
 
 def flags(value: Any, K: int, field: str) -> Flags:
     found = np.array(value) if isinstance(value, np.ndarray) else _flat(value)
-    if found.shape != (K,) or not (found.dtype == np.bool_ or np.isin(found, (0, 1)).all()):
+    if found.shape != (K,) or found.dtype.kind not in NUMBERS or not np.isin(found, (0, 1)).all():
         raise InputError(f"{field} = {shown(value)}: must be {K} values, true or false, one a channel")
     return found.astype(np.bool_)
 
@@ -72,9 +72,15 @@ def feedback(value: Any, decision: Decision, field: str) -> Floats:
     return found
 
 
+NUMBERS = "biuf"  # kinds of arrays: true or false, whole numbers, with a sign or without, and others
+
+
 def _numbers(value: Any) -> Floats:
-    """A new array; nan for None. Empty where it cannot be one."""
+    """A new array; nan for None. Empty where it cannot be one: text is no number, whatever it says."""
     try:
-        return np.array(value, np.float64)
+        found = np.array(value)
+        if found.dtype.kind == "O" and all(one is None or isinstance(one, int | float) for one in found.flat):
+            return found.astype(np.float64)
+        return found.astype(np.float64) if found.dtype.kind in NUMBERS else np.empty(0)
     except (TypeError, ValueError, OverflowError):
         return np.empty(0)

@@ -3,15 +3,18 @@
 import contextlib
 import io
 import json
-import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from idleband.allocator.events import Ask, Decision, Record
+from idleband.allocator import reading
+from idleband.allocator.events import FALLBACK, INCUMBENT, POLICY, Ask, Decision, Record
+from idleband.allocator.settings import Settings
+from idleband.allocator.step import STATUS, TERMS, WITHHELD
 from idleband.errors import InputError
+from idleband.scenario import fields
 
 FORMAT = 1
 
@@ -24,7 +27,12 @@ OF_RECORD = ("allowed", "n", "terms")
 
 def pack(head: dict[str, Any], arrays: Arrays, records: Sequence[Record]) -> bytes:
     asked = [
-        {**record.decision._asdict(), "users": record.ask.users, "incumbent": record.ask.incumbent}
+        {
+            **record.decision._asdict(),
+            "users": record.ask.users,
+            "incumbent": record.ask.incumbent,
+            "broken": record.broken,
+        }
         for record in records
     ]
     arrays |= {f"ask.{name}": np.array([getattr(record.ask, name) for record in records]) for name in OF_ASK}
@@ -37,39 +45,71 @@ def pack(head: dict[str, Any], arrays: Arrays, records: Sequence[Record]) -> byt
     return room.getvalue()
 
 
-def unpack(data: bytes, place: str) -> tuple[dict[str, Any], Arrays, list[Record]]:
-    """What was packed; `place` is what to call it where it is damaged."""
-    with told(place):
-        with np.load(io.BytesIO(data), allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        head = json.loads(bytes(arrays.pop("head")))
-        if head["format"] != FORMAT:
-            raise InputError(f"{place}: has format {head['format']!r}; this version reads {FORMAT}")
-        records, at = [], 0
-        for i, kept in enumerate(head["records"]):
-            users, incumbent = kept.pop("users"), kept.pop("incumbent")
-            kept |= {name: tuple(kept[name]) for name in ("channels", "proposed")}
-            decision = Decision(**kept)
-            of_ask = {name: arrays[f"ask.{name}"][i] for name in OF_ASK}
-            given = None if incumbent is None else tuple(incumbent)
-            ask = Ask(decision.id, decision.slot, users, incumbent=given, **of_ask)
-            of_record = {name: arrays[f"record.{name}"][i] for name in OF_RECORD}
-            channels = np.array(decision.channels, np.int64)
-            returned = np.ascontiguousarray(arrays["kept"][:, at : at + len(channels)])
-            at += len(channels)
-            records.append(Record(ask, decision, **of_record, channels=channels, kept=returned))
-        return head, arrays, records
-    raise AssertionError  # told() raises
+def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
+    """What was packed, to be looked at inside `told`."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    head = json.loads(bytes(arrays.pop("head")))
+    if head["format"] != FORMAT:
+        raise InputError(f"has format {head['format']!r}; this version reads {FORMAT}")
+    return head, arrays
 
 
-def refill(mine: Arrays, stored: Arrays, place: str) -> None:
+def records(head: dict[str, Any], arrays: Arrays, settings: Settings) -> list[Record]:
+    """The decisions that feedback may still come for. All of them is checked: kernels, which get to see it, do not."""
+    known, count = settings.known, len(head["records"])
+    K = known.K
+    if count:
+        _check(arrays, "ask.x", (count, K, known.d), np.float64)
+        _check(arrays, "ask.available", (count, K), np.bool_)
+        _check(arrays, "ask.sensed", (count, K), np.int64)
+        _check(arrays, "record.allowed", (count, K), np.bool_)
+        _check(arrays, "record.n", (count, K), np.float64)
+        _check(arrays, "record.terms", (count, K, TERMS), np.float64)
+        _check(arrays, "kept", (3, sum(len(one["channels"]) for one in head["records"])), np.float64)
+        sensed, status = arrays["ask.sensed"], arrays["record.terms"][:, :, STATUS]
+        _sound(np.isfinite(arrays["ask.x"]).all(), "ask.x")
+        _sound((sensed >= -1).all() and (sensed < known.states).all(), "ask.sensed")
+        _sound(np.isin(status, range(WITHHELD + 1)).all(), "record.terms")
+    found: list[Record] = []
+    at, slot = 0, 0
+    for i, one in enumerate(head["records"]):
+        slot = fields.whole(one["slot"], "slot", slot + 1, 2**53)
+        channels, proposed = (reading.channels(one[name], K, name) for name in ("channels", "proposed"))
+        decision = Decision(
+            reading.identity(one["id"]), channels, slot,
+            fields.choice(one["by"], "by", (POLICY, INCUMBENT, FALLBACK)), proposed,
+        )  # fmt: skip
+        given = None if one["incumbent"] is None else reading.channels(one["incumbent"], K, "incumbent")
+        users = fields.whole(one["users"], "users", 0, settings.users)
+        ask = Ask(decision.id, slot, users, incumbent=given, **{name: arrays[f"ask.{name}"][i] for name in OF_ASK})
+        of_record = {name: arrays[f"record.{name}"][i] for name in OF_RECORD}
+        returned = np.ascontiguousarray(arrays["kept"][:, at : at + len(channels)])
+        at += len(channels)
+        found.append(
+            Record(ask, decision, **of_record, channels=np.array(channels, np.int64), kept=returned,
+                   broken=str(one["broken"]))
+        )  # fmt: skip
+    head["slot"] = fields.whole(head["slot"], "slot", slot, 2**53)
+    return found
+
+
+def refill(mine: Arrays, stored: Arrays) -> None:
     """Put what was stored into arrays of the same kind."""
     for name, array in mine.items():
-        if stored[name].shape != array.shape or stored[name].dtype != array.dtype:
-            raise InputError(
-                f"{place}: {name} is {stored[name].dtype}{stored[name].shape}; must be {array.dtype}{array.shape}"
-            )
+        _check(stored, name, array.shape, array.dtype)
         array[...] = stored[name]
+
+
+def _check(arrays: Arrays, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+    array, needed = arrays[name], np.dtype(dtype)
+    if array.shape != shape or array.dtype != needed:
+        raise InputError(f"{name} is {array.dtype}{array.shape}; must be {needed}{shape}")
+
+
+def _sound(whether: Any, name: str) -> None:
+    if not whether:
+        raise InputError(f"{name} holds what cannot be")
 
 
 @contextlib.contextmanager
@@ -77,7 +117,7 @@ def told(place: str) -> Iterator[None]:
     """Whatever is wrong with a file is told in one line that names it."""
     try:
         yield
-    except InputError:
-        raise
-    except (ValueError, KeyError, TypeError, IndexError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"{place}: is damaged, or was not written by idleband: {error}") from None
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+    except Exception as error:  # an archive can be damaged in as many ways as there are errors
+        raise InputError(f"{place}: is damaged, or was not written by idleband: {error!r}") from None

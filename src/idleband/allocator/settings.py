@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, shown, unknown
 from idleband.policies.base import CONTEXTS_SEEN, PARAMETERS, Known, Truth
 from idleband.policies.registry import Case, policy
 from idleband.scenario import fields
@@ -21,6 +21,8 @@ MOST_CHANNELS, MOST_DIMENSION, MOST_PATIENCE = 10_000, 10_000, 10**6
 MOST_BYTES = 2**30  # that models of contexts may take, and contexts of decisions which still wait for feedback
 PATIENCE = 1000  # slots, unless they would take too much memory
 FEEDBACKS = ("reward", "perturbation")
+
+NOT_SET = ("policy", "source")  # fields that are no settings
 
 # What a scenario says itself.
 SAID_BY_SCENARIO = ("channels", "users", "dimension", "feedback", "rewards")
@@ -52,8 +54,17 @@ class Settings:
         """From what a user gave: every key that is not one of ours is a parameter of the policy."""
         given = dict(given)
         named_policy = given.pop("policy")
-        own = {key: given.pop(key) for key in cls.__dataclass_fields__ if key in given}
-        case = policy(named_policy, **(own.get("parameters") or {}), **given)
+        own = {key: given.pop(key) for key in cls.__dataclass_fields__ if key in given and key not in NOT_SET}
+        parameters = {} if own.get("parameters") is None else fields.table(own["parameters"], "parameters")
+        for key in parameters:
+            if key in given:
+                raise InputError(f"parameters: {key} is given beside them, too")
+        known = policy(named_policy).policy.parameters
+        for key in given:
+            if key.removesuffix("_") not in known:  # lambda_ is a parameter, too
+                names = (*(name for name in cls.__dataclass_fields__ if name not in NOT_SET), *known)
+                raise unknown("setting, or parameter of the policy,", key, names)
+        case = policy(named_policy, **parameters, **given)
         world = own.get("scenario")
         if world is not None:
             world = make_scenario(world)
@@ -150,8 +161,8 @@ class Settings:
 def _plain(value: Any, field: str) -> str:
     """A policy of the package, by its name alone, that needs to know no parameters."""
     case = policy(value) if isinstance(value, str) else None
-    if case is None or PARAMETERS in case.policy.knows:
-        raise InputError(f"{field} = {shown(value)}: must be the name of a policy that is not an oracle")
+    if case is None or PARAMETERS in case.policy.knows or case.policy.source is not None:
+        raise InputError(f"{field} = {shown(value)}: must be the name of a policy of the package that is not an oracle")
     return str(value)
 
 

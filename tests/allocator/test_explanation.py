@@ -1,0 +1,185 @@
+"""Why: the numbers are those of the policy, recomputed from what it has learned, and the words fit them."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import idleband as ib
+from tests.allocator.inside import arrays, contexts
+
+K = 4
+
+
+def station(policy: str = "mp-ucb", **more: Any) -> ib.Allocator:
+    return ib.Allocator(policy, **{"channels": K, "users": 2, "dimension": 2, **more})
+
+
+def taught(policy: str, slots: int = 30, **more: Any) -> ib.Allocator:
+    allocator, rng = station(policy, **more), np.random.default_rng(0)
+    for _ in range(slots):
+        decision = allocator.allocate(contexts(rng, allocator), available=rng.random(K) < 0.7)
+        allocator.report(decision.id, rng.choice([0.1, 1.0], len(decision.channels)))
+    return allocator
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_of_mp_ucb() -> None:
+    allocator = taught("mp-ucb", L=0.7)
+    state = arrays(allocator)
+    explained = allocator.explain(allocator.allocate(None).id)
+    assert (explained.policy, explained.slot, explained.by) == ("mp-ucb L=0.7", 31, "policy")
+    for k, term in enumerate(explained.channels):
+        plays, mean = state["learner.state.plays"][k], state["learner.state.total"][k] / state["learner.state.plays"][k]
+        assert term.estimate == mean
+        assert term.width == pytest.approx(math.sqrt(0.7 * math.log(31) / plays))
+        assert term.index == pytest.approx(mean + term.width)
+    best = sorted(explained.channels, key=lambda term: -term.index)[:2]
+    assert {term.channel for term in best} == {term.channel for term in explained.channels if term.handed_out}
+
+
+def test_numbers_of_mp_lucb() -> None:
+    allocator = taught("mp-lucb", beta=0.5)
+    state = arrays(allocator)
+    x = np.random.default_rng(1).random((K, 2))
+    explained = allocator.explain(allocator.allocate(x).id)
+    assert explained.estimate_is == "predicted chance to be spoilt"
+    for k, term in enumerate(explained.channels):
+        A_inv, theta = state["learner.state.A_inv"][k], state["learner.state.theta"][k]
+        mean = state["learner.state.estimates.total_h"][k] / state["learner.state.estimates.plays"][k]
+        assert term.estimate == pytest.approx(theta @ x[k])
+        assert term.width == pytest.approx(0.5 * math.sqrt(x[k] @ A_inv @ x[k]))
+        assert term.index == pytest.approx(mean - term.estimate + term.width)
+
+
+def test_numbers_of_mp_belief_lucb() -> None:
+    """Its own belief is shown, that of a chain it has drawn, and beside it the allocator's, which is the likeliest."""
+    allocator = taught("mp-belief-lucb", redraw=1)
+    state = arrays(allocator)
+    x = np.random.default_rng(1).random((K, 2))
+    explained = allocator.explain(allocator.allocate(x).id)
+    after = arrays(allocator)
+    for k, term in enumerate(explained.channels):
+        seen = np.append(x[k], 1.0)
+        A_inv, theta = state["learner.state.A_inv"][k], state["learner.state.theta"][k]
+        assert term.estimate == pytest.approx(expit(theta @ seen))
+        assert term.width == pytest.approx(math.sqrt(seen @ A_inv @ seen))
+        assert term.belief == pytest.approx(after["learner.state.chains.law"][k, 1])
+        assert term.primary_user == pytest.approx(1.0 - after["watch.belief"][k])
+        assert term.belief != 1.0 - term.primary_user
+    assert explained.width_is == "doubt about that prediction, in logits"
+
+
+@pytest.mark.parametrize("policy", ["mp-ucb", "mp-random"])
+def test_where_a_policy_has_no_belief_the_allocator_s_is_told(policy: str) -> None:
+    allocator = taught(policy)
+    for term in allocator.explain(allocator.allocate(None).id).channels:
+        assert term.belief == pytest.approx(1.0 - term.primary_user)
+        if policy == "mp-random":
+            assert math.isnan(term.estimate)
+
+
+def test_an_explanation_does_not_change_with_what_comes_later() -> None:
+    allocator = station()
+    decision = allocator.allocate(None)
+    before = allocator.explain(decision.id).as_data()
+    allocator.report(decision.id, [1.0, 0.1])
+    for _ in range(10):
+        allocator.report(allocator.allocate(None).id, [1.0, 1.0])
+    assert allocator.explain(decision.id).as_data() == before
+
+
+@pytest.mark.parametrize("policy", ["mp-ucb", "mp-lucb-rca", "rca-m", "mp-random", "mp-belief-lucb"])
+def test_explanations_are_plain_data(policy: str) -> None:
+    """JSON has no infinity and no nan: untried channels have an index of None."""
+    allocator = station(policy)
+    for _ in range(5):
+        decision = allocator.allocate(np.zeros((K, 2)), available=[True, True, True, False])
+        data = json.loads(json.dumps(allocator.explain(decision.id).as_data(), allow_nan=False))
+        assert [term["channel"] for term in data["channels"]] == list(range(K))
+        assert {term["channel"] for term in data["channels"] if term["handed_out"]} == set(decision.channels)
+        assert data["channels"][3]["status"] == "unavailable"
+        assert data["text"] == str(allocator.explain(decision.id))
+        allocator.report(decision.id, [1.0, 0.1])
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def words(allocator: ib.Allocator, *question: Any, **more: Any) -> str:
+    return str(allocator.explain(allocator.allocate(*(question or (None,)), **more).id))
+
+
+def test_words_for_channels_that_were_not_tried() -> None:
+    assert words(station()) == (
+        "Slot 1: channels 1, 2 of 4, chosen by mp-ucb. Channels 1, 2 have not been tried yet, and come first for that."
+    )
+    allocator = station()
+    allocator.report(allocator.allocate(None).id, [1.0, 0.1])
+    allocator.report(allocator.allocate(None, available=[0, 1, 1, 0]).id, [0.1, 0.1])
+    assert words(allocator) == (
+        "Slot 3: channels 1, 4 of 4, chosen by mp-ucb. Channel 4 has not been tried yet, and comes first for that."
+        " Channel 1 ranks highest, index 2.28 (free with 50%, mean reward 1)."
+    )
+
+
+def test_words_for_a_ranking() -> None:
+    """The best, the last of those that were handed out, and the best of the others."""
+    allocator = station(users=2, rewards=(0.0, 1.0))
+    for k, reward in enumerate((1.0, 0.5, 0.25, 0.0)):
+        allocator.allocate(None, 1, [i == k for i in range(K)])
+        allocator.report(allocator.slot, [reward])
+    width = math.sqrt(1.5 * math.log(5))
+    found = words(allocator)
+    assert f"Channel 1 ranks highest, index {1 + width:.3g} (free with " in found
+    assert f"The last place went to channel 2, index {0.5 + width:.3g} (" in found
+    assert f"ahead of channel 3, index {0.25 + width:.3g} (" in found
+    assert "mean reward 0.25)." in found
+
+
+def test_words_for_channels_that_could_not_be_had() -> None:
+    allocator = station(users=3, collision_limit=0.4)
+    allocator.vacate([1])
+    text = words(allocator, None, None, [True, True, False, True], [1, 1, 1, 0])
+    assert text == (
+        "Slot 1: channel 1 of 4 (3 were asked for), chosen by mp-ucb."
+        " It has not been tried yet, and comes first for that."
+        " Channel 3 is not available. Channel 2 is to be left."
+        " Channel 4 is withheld: a primary user is more likely than 40%."
+    )
+    statuses = [term.status for term in allocator.explain(1).channels]
+    assert statuses == ["available", "vacated", "unavailable", "withheld"]
+    assert words(allocator, None, 2, [False] * 4) == (
+        "Slot 2: no channel of 4 (2 were asked for), chosen by mp-ucb. Channels 1, 2, 3, 4 are not available."
+    )
+    assert words(allocator, None, 0, None, [1] * 4).startswith("Slot 3: no channel of 4, chosen by mp-ucb.")
+
+
+def test_words_for_an_incumbent() -> None:
+    assert words(station(), incumbent=[1, 3]) == (
+        "Slot 1: channels 2, 4 of 4, as the incumbent has it. mp-ucb, in its shadow, would have taken channels 1, 2: 1"
+        " in common. Channels 1, 2 have not been tried yet, and come first for that."
+    )
+    assert "as the incumbent has it. mp-ucb, in its shadow, would have taken" in words(station(incumbent="mp-random"))
+
+
+def test_words_for_a_fallback_are_about_its_own_numbers() -> None:
+    allocator = station("mp-lucb", fallback="mp-ucb")
+    allocator._learner.state.theta[0] = np.nan
+    explained = allocator.explain(allocator.allocate(np.zeros((K, 2))).id)
+    assert (explained.by, explained.policy, explained.estimate_is) == ("fallback", "mp-ucb", "mean reward")
+    assert str(explained).startswith(
+        "Slot 1: channels 1, 2 of 4, chosen by the fallback mp-ucb, because mp-lucb is out of service since slot 1:"
+        " an index is not a number."
+    )
+    assert all(term.index == math.inf for term in explained.channels)
+
+
+def test_words_for_many_channels_stay_few() -> None:
+    text = words(ib.Allocator("mp-ucb", channels=50, users=30, dimension=1))
+    assert text.startswith(f"Slot 1: channels {', '.join(str(k) for k in range(1, 21))} and 10 more of 50, chosen")

@@ -1,0 +1,127 @@
+"""One policy at work: its memory by name, and users' own policies compiled, interpreted, with memory of any kind."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import idleband as ib
+from idleband.allocator.learner import Learner, leaves
+from idleband.allocator.settings import Settings
+
+SIZE: dict[str, Any] = {"channels": 4, "users": 2, "dimension": 2}
+
+
+def learner(policy: Any, **parameters: Any) -> Learner:
+    settings = Settings.checked({"policy": policy, **SIZE, **parameters})
+    return Learner(settings.case, settings.known, None, settings.seed, settings.replication)
+
+
+class Inner(NamedTuple):
+    a: Any
+    b: Any
+
+
+def test_arrays_by_the_way_that_leads_to_them() -> None:
+    one, two = np.zeros(1), np.zeros(2)
+    found = dict(leaves("state", Inner(one, (Inner(3, two), 2.5, "word", None)), "policy x"))
+    assert found == {"state.a": one, "state.b.0.b": two}
+    assert dict(leaves("state", (), "policy x")) == {}
+    for strange in ({}, [1.0], np.array([None]), object(), {1}):
+        with pytest.raises(ib.InputError, match=r"^policy x: state\.a is a \w+; must be an array to be saved"):
+            list(leaves("state", Inner(strange, one), "policy x"))
+
+
+def test_what_is_saved_of_a_policy() -> None:
+    assert [name for name, _ in learner("mp-ucb").arrays()] == ["rng", "indices", "state.total", "state.plays"]
+
+
+def test_a_nan_is_found_wherever_it_is() -> None:
+    for place in range(8):
+        lucb = learner("mp-lucb")
+        assert lucb.finite()
+        floats = [array for _, array in lucb.arrays() if array.dtype == np.float64]
+        if place < len(floats):
+            floats[place].flat[-1] = np.nan
+            assert not lucb.finite()
+    ucb = learner("mp-ucb")
+    ucb.room.indices[0] = np.inf  # untried
+    assert ucb.finite()
+
+
+class Counts:
+    """The least often heard of first."""
+
+    def init(params: Any, known: Any) -> Any:
+        return (np.zeros(known.K),)
+
+    def select(known: Any, params: Any, state: Any, rng: Any, slot: Any, picks: Any) -> int:
+        for k in range(known.K):
+            slot.indices[k] = -state[0][k]
+        return ib.top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+
+    def update(known: Any, params: Any, state: Any, rng: Any, slot: Any, k: int, s: int, r: float, n: float) -> None:
+        state[0][k] += 1.0
+
+
+def interpreted(how: str) -> type:
+    """The same with what no compiler knows: an object in a function, or memory that is a dictionary."""
+
+    class Same:
+        def init(params: Any, known: Any) -> Any:
+            return {0: np.zeros(known.K)} if how == "memory" else (np.zeros(known.K),)
+
+        def select(known: Any, params: Any, state: Any, rng: Any, slot: Any, picks: Any) -> int:
+            if how != "learning":
+                object()
+            for k in range(known.K):
+                slot.indices[k] = -state[0][k]
+            return ib.top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+
+        def update(
+            known: Any, params: Any, state: Any, rng: Any, slot: Any, k: int, s: int, r: float, n: float
+        ) -> None:
+            object()
+            state[0][k] += 1.0
+
+    return ib.register(name="same")(Same)
+
+
+def driven(allocator: ib.Allocator) -> list[tuple[int, ...]]:
+    rng = np.random.default_rng(0)
+    handed = []
+    for _ in range(30):
+        decision = allocator.allocate(rng.random((4, 2)), int(rng.integers(3)), rng.random(4) < 0.7)
+        allocator.report(decision.id, [1.0] * len(decision.channels))
+        handed.append(decision.channels)
+    return handed
+
+
+def test_a_policy_of_ones_own_does_the_same_compiled_or_not() -> None:
+    compiled = ib.Allocator(ib.register(name="counts")(Counts), **SIZE)
+    assert compiled._learner.note == ""
+    expected = driven(compiled)
+    for how in ("choosing", "learning", "memory"):
+        same = ib.Allocator(interpreted(how), **SIZE)
+        assert same._learner.note  # why it is not compiled
+        assert driven(same) == expected
+        assert np.array_equal(same._learner.state[0], compiled._learner.state[0])
+
+
+def test_memory_that_cannot_be_made_is_told() -> None:
+    @ib.register(name="fails")
+    class Fails:
+        def init(params: Any, known: Any) -> Any:
+            raise ZeroDivisionError("nothing")
+
+        select, update = Counts.select, Counts.update
+
+    with pytest.raises(ib.InputError, match=r"^policy fails: ZeroDivisionError: nothing"):
+        ib.Allocator(Fails, **SIZE)
+
+
+def test_a_learner_knows_as_many_users_as_there_are_in_the_slot() -> None:
+    """`known.M` of the slot, not of the settings: RCA keeps so many blocks."""
+    allocator = ib.Allocator("rca-m", **{**SIZE, "users": 4})
+    for users in (4, 1, 3, 0, 2):
+        assert len(allocator.allocate(None, users).channels) == users

@@ -1,0 +1,158 @@
+"""What an allocator is made from: what is refused, what is meant by default, and what a scenario says itself."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idleband as ib
+from idleband.allocator.settings import Settings
+from idleband.simulation.engine import known_of
+from tests.own_policy import MINE
+
+SIZE: dict[str, Any] = {"channels": 4, "users": 2, "dimension": 3}
+
+
+@pytest.mark.parametrize(
+    ("policy", "given", "message"),
+    [
+        ("mp-ubc", {}, "unknown policy 'mp-ubc': did you mean 'mp-ucb'?"),
+        (5, {}, "policy = 5: must be a name"),
+        ("mp-lucb", {"betta": 1.0}, "unknown setting, or parameter of the policy, 'betta': did you mean 'beta'?"),
+        (
+            "mp-lucb", {"collision_limt": 0.1},
+            "unknown setting, or parameter of the policy, 'collision_limt': did you mean 'collision_limit'?",
+        ),
+        ("mp-ucb", {"beta": 1.0}, "unknown setting, or parameter of the policy, 'beta'"),
+        ("mp-lucb", {"beta": -1.0}, "policy mp-lucb: beta = -1.0: must be a finite number of at least 0"),
+        ("mp-lucb", {"parameters": {"betta": 1.0}}, "unknown parameter of policy mp-lucb 'betta'"),
+        ("mp-lucb", {"parameters": {"beta": 1.0}, "beta": 2.0}, "parameters"),
+        ("mp-lucb", {"parameters": 5}, "parameters = 5: must be"),
+        ("mp-lucb", {"parameters": ["beta"]}, "parameters = ['beta']: must be"),
+        ("mp-ucb", {"channels": None}, "channels = None: must be a whole number from 1 to 10000"),
+        ("mp-ucb", {"channels": 0}, "channels = 0: must be"),
+        ("mp-ucb", {"channels": 10_001}, "channels = 10001: must be"),
+        ("mp-ucb", {"users": 0}, "users = 0: must be a whole number from 1 to 4"),
+        ("mp-ucb", {"users": 5}, "users = 5: must be a whole number from 1 to 4"),
+        ("mp-ucb", {"users": True}, "users = True: must be"),
+        ("mp-ucb", {"dimension": 0}, "dimension = 0: must be a whole number from 1"),
+        ("mp-ucb", {"dimension": None}, "dimension = None: must be"),
+        ("mp-ucb", {"feedback": "none"}, "feedback = 'none': must be one of reward, perturbation"),
+        ("mp-ucb", {"feedback": 1}, "feedback = 1: must be"),
+        ("mp-ucb", {"rewards": (1.0, 0.1)}, "rewards = (1.0, 0.1): must be two numbers, the smaller one first"),
+        ("mp-ucb", {"rewards": (1.0, 1.0)}, "rewards = (1.0, 1.0): must be"),
+        ("mp-ucb", {"rewards": (0.0, 0.5, 1.0)}, "rewards = "),
+        ("mp-ucb", {"rewards": 1.0}, "rewards = 1.0: must be a list"),
+        ("mp-ucb", {"rewards": (0.0, float("inf"))}, "rewards = inf: must be a number"),
+        ("mp-ucb", {"seed": -1}, "seed = -1: must be"),
+        ("mp-ucb", {"replication": -1}, "replication = -1: must be"),
+        ("mp-ucb", {"patience": 0}, "patience = 0: must be a whole number from 1 to 10^6"),
+        ("mp-ucb", {"patience": 1.5}, "patience = 1.5: must be"),
+        ("mp-ucb", {"deadline": 0.0}, "deadline = 0.0: must be a number above 0 and at most 3600"),
+        ("mp-ucb", {"deadline": -1.0}, "deadline = -1.0: must be"),
+        ("mp-ucb", {"deadline": "soon"}, "deadline = 'soon': must be"),
+        ("mp-ucb", {"deadline": float("nan")}, "deadline = nan: must be"),
+        ("mp-ucb", {"collision_limit": 2.0}, "collision_limit = 2.0: must be a number of at least 0 and at most 1"),
+        ("mp-ucb", {"collision_limit": -0.1}, "collision_limit = -0.1: must be"),
+        ("mp-ucb", {"collision_limit": None}, "collision_limit = None: must be"),
+        (
+            "mp-ucb", {"fallback": "genie"},
+            "fallback = 'genie': must be the name of a policy of the package that is not an oracle",
+        ),
+        ("mp-ucb", {"fallback": "oracle-static"}, "fallback = 'oracle-static': must be"),
+        ("mp-ucb", {"fallback": None}, "fallback = None: must be"),
+        ("mp-ucb", {"fallback": "mp-usb"}, "unknown policy 'mp-usb': did you mean 'mp-ucb'?"),
+        ("mp-ucb", {"incumbent": "whittle"}, "incumbent = 'whittle': must be the name of a policy"),
+        ("mp-ucb", {"incumbent": 3}, "incumbent = 3: must be"),
+        ("mp-ucb", {"source": "abc"}, "unknown setting, or parameter of the policy, 'source'"),
+        ("oracle-belief", {}, "policy oracle-belief: knows the parameters, and needs a scenario= to know them from"),
+        ("genie", {}, "policy genie: knows the parameters, and needs a scenario="),
+        ("mp-ucb", {"scenario": "S1"}, "channels = 4: leave it out, the scenario says it"),
+        ("mp-ucb", {"scenario": "S9"}, "unknown scenario 'S9'"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(policy: Any, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ib.InputError) as caught:
+        ib.Allocator(policy, **{**SIZE, **given})
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("users", 3), ("dimension", 3), ("feedback", "reward"), ("rewards", (0.0, 1.0))]
+)
+def test_what_a_scenario_says_is_left_out(key: str, value: Any) -> None:
+    with pytest.raises(ib.InputError, match=f"^{key} = .*: leave it out, the scenario says it"):
+        ib.Allocator("mp-ucb", scenario="S1", **{key: value})
+
+
+def test_what_the_package_does_not_vouch_for_stands_in_for_nobody(tmp_path: Path) -> None:
+    """A fallback that breaks the rules would be handed out as it is."""
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    ib.policy(f"{path}:mine")
+    for key in ("fallback", "incumbent"):
+        for value in (f"{path}:mine", "mine"):
+            with pytest.raises(ib.InputError, match=f"^{key} = .*: must be the name of a policy of the package"):
+                ib.Allocator("mp-ucb", **SIZE, **{key: value})
+
+
+def test_defaults() -> None:
+    settings = Settings.checked({"policy": "mp-lucb", **SIZE, "beta": 0.5})
+    assert (settings.feedback, settings.rewards, settings.fallback, settings.collision_limit) == (
+        "reward", (0.1, 1.0), "mp-ucb", 1.0,
+    )  # fmt: skip
+    assert (settings.deadline, settings.incumbent, settings.scenario, settings.source) == (None, None, None, None)
+    assert (settings.patience, settings.seed, settings.replication) == (1000, 0, 0)
+    assert settings.parameters == ib.policy("mp-lucb", beta=0.5).values
+    assert settings.known.measured is False
+    assert Settings.checked({"policy": "mp-lucb", **SIZE, "feedback": "perturbation"}).known.measured is True
+
+
+def test_patience_is_shorter_where_contexts_are_large() -> None:
+    """A decision keeps its contexts, up to a gigabyte of them in all."""
+    many = {"channels": 10_000, "users": 2, "dimension": 1000}
+    assert Settings.checked({"policy": "mp-ucb", **many}).patience == 13
+    with pytest.raises(ib.InputError, match=r"^patience = 14: must be a whole number from 1 to 13"):
+        Settings.checked({"policy": "mp-ucb", **many, "patience": 14})
+
+
+def test_rewards_are_what_a_channel_may_pay() -> None:
+    known = Settings.checked({"policy": "mp-ucb", **SIZE, "rewards": [-2, 3]}).known
+    assert (known.low, known.high, known.span, known.h_span) == (-2.0, 3.0, 5.0, 5.0)
+    assert known.h.tolist() == [[-2.0, 3.0]] * 4
+    assert known.good.tolist() == [[False, True]] * 4
+    assert Settings.checked({"policy": "mp-ucb", **SIZE, "rewards": (0.4, 0.6)}).known.span == 1.0  # as in a scenario
+
+
+def test_a_scenario_says_what_is_known() -> None:
+    world = ib.scenario("S2", feedback="reward")
+    settings = Settings.checked({"policy": "mp-lucb", "scenario": world})
+    assert (settings.channels, settings.users, settings.dimension) == (world.K, world.users, world.dimension)
+    assert settings.feedback == "reward"
+    for ours, theirs in zip(settings.known, known_of(world), strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "given", [{**SIZE, "policy": "mp-lucb", "shared": True}, {"policy": "genie", "scenario": "S3"}]
+)
+def test_settings_are_plain_data(given: dict[str, Any]) -> None:
+    settings = Settings.checked({**given, "deadline": 2, "seed": 7, "collision_limit": 0.25, "incumbent": "mp-ts"})
+    data = json.loads(json.dumps(settings.as_data(), allow_nan=False))
+    assert Settings.restored(data).as_data() == settings.as_data()
+
+
+def test_a_policy_may_be_given_as_it_is_elsewhere(tmp_path: Path) -> None:
+    """By name, as a case with parameters, as a class, or in a file."""
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    by_file = ib.Allocator(f"{path}:mine", **SIZE, first=2)
+    assert by_file.allocate(np.zeros((4, 3))).channels == (2, 3)
+    assert by_file.settings.policy == f"{path}:mine"
+    assert ib.Allocator(ib.policy("mine", first=1), **SIZE).allocate(np.zeros((4, 3))).channels == (1, 2)
+    assert ib.Allocator(ib.policy("mine", first=1), **SIZE, first=2).allocate(np.zeros((4, 3))).channels == (2, 3)
+    with pytest.raises(ib.InputError, match="policy mine: first = -1: must be a whole number of at least 0"):
+        ib.Allocator("mine", **SIZE, first=-1)
