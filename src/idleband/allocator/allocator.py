@@ -124,7 +124,7 @@ class Allocator:
         available: Any = None,
         states: Any = None,
         *,
-        id: Id | None = None,
+        id: str | None = None,
         slot: int | None = None,
         incumbent: Any = None,
     ) -> Decision:
@@ -147,22 +147,22 @@ class Allocator:
         available: Any = None,
         states: Any = None,
         *,
-        id: Id | None = None,
+        id: str | None = None,
         slot: int | None = None,
         incumbent: Any = None,
     ) -> Ask:
         """The question of `allocate`, read; nothing is decided yet."""
         s = self.settings
-        id = None if id is None else reading.identity(id)
+        name = None if id is None else reading.name(id)
         if slot is None:
             slot = self._slot + 1
-        elif id not in self._records:
+        elif name not in self._records:
             slot = fields.whole(slot, "slot", self._slot + 1, 2**53)
         if states is None and self._sees_states:
             raise InputError(f"states: must be given; policy {s.policy} sees all of them")
         blind = contexts is None and not self._sees_contexts
         return Ask(
-            slot if id is None else id,
+            slot if name is None else name,
             slot,
             s.users if users is None else fields.whole(users, "users", 0, s.users),
             self._no_contexts if blind else reading.contexts(contexts, s.channels, s.dimension),

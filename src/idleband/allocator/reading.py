@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from idleband.allocator.events import Decision, Id
+from idleband.allocator.events import Decision
 from idleband.errors import InputError, shown
 from idleband.policies.base import Flags, Floats, Ints, Known
 from idleband.scenario import fields
@@ -48,12 +48,11 @@ def channels(value: Any, K: int, field: str) -> tuple[int, ...]:
     return found
 
 
-def identity(value: Any) -> Id:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
+def name(value: Any) -> str:
+    """What a caller calls a decision. Numbers are for those that nobody has named: their slots."""
     if isinstance(value, str) and 0 < len(value) <= 128 and value.isprintable():
         return value
-    raise InputError(f"id = {shown(value)}: must be a whole number, or 1 to 128 characters that can be printed")
+    raise InputError(f"id = {shown(value)}: must be text of 1 to 128 characters that can be printed")
 
 
 def feedback(value: Any, decision: Decision, field: str) -> Floats:
@@ -81,6 +80,6 @@ def _numbers(value: Any) -> Floats:
         found = np.array(value)
         if found.dtype.kind == "O" and all(one is None or isinstance(one, int | float) for one in found.flat):
             return found.astype(np.float64)
-        return found.astype(np.float64) if found.dtype.kind in NUMBERS else np.empty(0)
+        return found.astype(np.float64, copy=False) if found.dtype.kind in NUMBERS else np.empty(0)
     except (TypeError, ValueError, OverflowError):
         return np.empty(0)

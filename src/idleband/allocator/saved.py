@@ -77,7 +77,7 @@ def records(head: dict[str, Any], arrays: Arrays, settings: Settings) -> list[Re
         slot = fields.whole(one["slot"], "slot", slot + 1, 2**53)
         channels, proposed = (reading.channels(one[name], K, name) for name in ("channels", "proposed"))
         decision = Decision(
-            reading.identity(one["id"]), channels, slot,
+            slot if one["id"] == slot else reading.name(one["id"]), channels, slot,
             fields.choice(one["by"], "by", (POLICY, INCUMBENT, FALLBACK)), proposed,
         )  # fmt: skip
         given = None if one["incumbent"] is None else reading.channels(one["incumbent"], K, "incumbent")
