@@ -64,18 +64,7 @@ def serve(place: Place, name: str, settings: Settings | None) -> None:
     listening = _listen(place.host, place.port)
     port = listening.getsockname()[1]
     url = f"http://{f'[{place.host}]' if ':' in place.host else place.host}:{port}"
-    server = uvicorn.Server(
-        uvicorn.Config(
-            service.app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=5,
-            limit_concurrency=place.limits.connections,
-            lifespan="on",
-        )
-    )
+    server = server_of(service)
     stop = threading.Event()
     if place.station is not None:
         check_fits(place.station, service.office.desks[name].allocator.settings)
@@ -88,6 +77,22 @@ def serve(place: Place, name: str, settings: Settings | None) -> None:
         stop.set()
     if not server.started:
         raise InputError(f"{url}: the service could not be started; see the log")
+
+
+def server_of(service: Service) -> uvicorn.Server:
+    """What runs the service; it is told by `run` where to listen."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            service.app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=5,
+            limit_concurrency=service.limits.connections,
+            lifespan="on",
+        )
+    )
 
 
 def _listen(host: str, port: int) -> socket.socket:
