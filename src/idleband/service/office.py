@@ -14,6 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from idleband.allocator.allocator import Allocator
 from idleband.allocator.settings import Settings
 from idleband.errors import InputError, check_name
 from idleband.service.desk import Desk
@@ -57,6 +58,7 @@ class Office:
             return self.desks[name]
         if len(self.desks) >= MOST_ALLOCATORS:
             raise InputError(f"name = {name!r}: there are {MOST_ALLOCATORS} allocators already, and not more")
+        Allocator.of(settings)  # one that cannot be made is refused here: the journal would not open with it again
         self.journal.add(name, json.dumps(settings.as_data()))
         stored = next(one for one in self.journal.stored() if one.name == name)
         self.desks[name] = Desk(stored, self.journal, self._append)
