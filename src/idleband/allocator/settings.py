@@ -144,9 +144,9 @@ class Settings:
 
 def _plain(value: Any, field: str) -> str:
     """A policy of the package, by its name alone, that needs to know no parameters."""
-    case = policy(value) if isinstance(value, str) else None
+    case = policy(value) if isinstance(value, str) and ".py" not in value else None
     if case is None or PARAMETERS in case.policy.knows:
-        raise InputError(f"{field} = {shown(value)}: must be the name of a policy that is not an oracle")
+        raise InputError(f"{field} = {shown(value)}: must be the name of a policy of the package, not an oracle")
     return str(value)
 
 
