@@ -273,8 +273,9 @@ class Gate:
         left = min(rate, left + (now - when) * rate)
         if len(self._buckets) >= MOST_CLIENTS and address not in self._buckets:
             self._buckets.clear()
-        self._buckets[address] = (max(0.0, left - 1.0), now)
-        return left >= 1.0
+        within = left >= 1.0
+        self._buckets[address] = (left - within, now)  # what is refused costs nothing: who asks on is let in at the rate
+        return within
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         key = (scope["method"], status)
