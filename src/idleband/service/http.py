@@ -274,7 +274,10 @@ class Gate:
         if len(self._buckets) >= MOST_CLIENTS and address not in self._buckets:
             self._buckets.clear()
         within = left >= 1.0
-        self._buckets[address] = (left - within, now)  # what is refused costs nothing: who asks on is let in at the rate
+        self._buckets[address] = (
+            left - within,
+            now,
+        )  # what is refused costs nothing: who asks on is let in at the rate
         return within
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
