@@ -14,7 +14,7 @@ import pytest
 
 from idleband.service.http import Limits
 from tests.own_policy import MINE
-from tests.service.running import LONG, D, K, InThread, eventually, feedback, in_thread, question, settings
+from tests.service.running import LONG, D, InThread, K, eventually, feedback, in_thread, question, settings
 
 TOKEN = "a-token-of-the-tests"
 GOOD = question("q")

@@ -107,5 +107,3 @@ def test_a_token_is_in_the_document_where_there_is_one(tmp_path: Any) -> None:
         found = running.get("/openapi.json").data
         assert found["security"] == [{"token": []}]
         assert found["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
-
-
