@@ -23,6 +23,7 @@ from idleband.policies.registry import POLICIES
 from idleband.service.desk import Desk
 from idleband.service.feed import Feed
 from idleband.service.http import Gate, Limits, Operation, Refusal, encode, endpoint, openapi, problem
+from idleband.service.journal import JournalError
 from idleband.service.messages import (
     Answer,
     Channels,
@@ -92,10 +93,19 @@ class Service:
         try:
             yield
         finally:
-            self.ending.set()
-            await self.playground.stop()
-            self.office.close()
+            await self.end_streams()
+            try:
+                self.office.close()
+            except (
+                JournalError
+            ) as error:  # a full disk: what was acknowledged is there, and is replayed at the next start
+                log.error("no snapshot", extra={"reason": str(error)})
             log.info("stopped", extra={"slots": {name: d.allocator.slot for name, d in self.office.desks.items()}})
+
+    async def end_streams(self) -> None:
+        """End what would last as long as somebody looks."""
+        self.ending.set()
+        await self.playground.stop()
 
     def open(self, name: str, settings: Settings) -> None:
         """Have an allocator of this name."""

@@ -81,7 +81,7 @@ def serve(place: Place, name: str, settings: Settings | None) -> None:
 
 def server_of(service: Service) -> uvicorn.Server:
     """What runs the service; it is told by `run` where to listen."""
-    return uvicorn.Server(
+    return _Server(
         uvicorn.Config(
             service.app,
             log_config=None,
@@ -91,8 +91,21 @@ def server_of(service: Service) -> uvicorn.Server:
             timeout_graceful_shutdown=5,
             limit_concurrency=service.limits.connections,
             lifespan="on",
-        )
+        ),
+        service,
     )
+
+
+class _Server(uvicorn.Server):
+    """Ends its streams first, or it would wait for whoever looks at them."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._service.end_streams()
+        await super().shutdown(sockets)
 
 
 def _listen(host: str, port: int) -> socket.socket:
