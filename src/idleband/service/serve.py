@@ -61,7 +61,7 @@ def serve(place: Place, name: str, settings: Settings | None) -> None:
         service.open(name, settings)
     if not service.office.desks:
         raise InputError(f"{place.data}: has no allocator yet; give --policy, --channels, --users and --dimension")
-    listening = _listen(place.host, place.port)
+    listening = listen(place.host, place.port)
     port = listening.getsockname()[1]
     url = f"http://{f'[{place.host}]' if ':' in place.host else place.host}:{port}"
     server = server_of(service)
@@ -108,10 +108,12 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket at this address."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        # The protocol is named, because asyncio turns off delays on connections only where it is.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
     except OSError as error:
