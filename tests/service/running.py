@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 from idleband.allocator.settings import Settings
 from idleband.service.app import Service
 from idleband.service.http import Limits
-from idleband.service.serve import server_of
+from idleband.service.serve import listen, server_of
 
 K, M, D = 4, 2, 2  # channels, users and entries of a context of the allocators that tests make
 SIZE = {"channels": K, "users": M, "dimension": D}
@@ -124,14 +124,20 @@ class InThread(Speaker):
     """A service whose event loop runs in a thread of this process."""
 
     def __init__(
-        self, folder: Path, *, token: str | None = None, limits: Limits | None = None, **allocators: Settings
+        self,
+        folder: Path,
+        *,
+        token: str | None = None,
+        limits: Limits | None = None,
+        port: int = 0,
+        **allocators: Settings,
     ) -> None:
         self.service = Service(folder, token=token, limits=limits)
         for name, one in (allocators or {"main": settings()}).items():
             self.service.open(name, one)
         self.token = token
         self._server = server_of(self.service)
-        listening = socket.create_server(("127.0.0.1", 0))
+        listening = listen("127.0.0.1", port)
         self.port = listening.getsockname()[1]
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, args=(listening,), daemon=True)
