@@ -124,6 +124,8 @@ class Journal:
                 )
         if not self.path.exists():
             self._create()
+        elif not os.access(self.path, os.W_OK):
+            raise InputError(f"{self.path}: may not be written to")
         self._reader = self._connect_to_read()
         if not self._one("SELECT count(*) FROM sqlite_master"):  # the process ended while it was made
             self._reader.close()
