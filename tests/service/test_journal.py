@@ -195,6 +195,21 @@ def test_rows_that_were_changed(left: Left, tmp_path: Path, change: str, names: 
     assert names in refused(journal)
 
 
+def test_an_index_that_does_not_match(left: Left, tmp_path: Path) -> None:
+    """A decision that is not found under its name would be decided anew."""
+    journal = left.copy(tmp_path / "data", merged=True)
+    with sqlite3.connect(journal) as connection:
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'decisions'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    content = bytearray(journal.read_bytes())
+    page = slice((root - 1) * size, root * size)
+    assert content[page].count(b"r17") == 1
+    content[page] = content[page].replace(b"r17", b"r1x")
+    journal.write_bytes(content)
+    assert "is damaged" in refused(journal)
+
+
 def test_a_sound_checksum_over_nonsense(left: Left, tmp_path: Path) -> None:
     """As a later version might write it."""
     journal = left.copy(tmp_path / "data", merged=True)
@@ -242,6 +257,14 @@ def test_a_folder_that_may_not_be_written_to(left: Left, tmp_path: Path) -> None
         assert "Permission denied" in refused(journal)
     finally:
         journal.parent.chmod(0o700)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_journal_that_may_not_be_written_to(left: Left, tmp_path: Path) -> None:
+    """Refused at the start, and not at every question."""
+    journal = left.copy(tmp_path / "data")
+    journal.chmod(0o400)
+    assert "may not be written to" in refused(journal)
 
 
 def test_a_process_that_ended_while_it_made_the_file(tmp_path: Path) -> None:
