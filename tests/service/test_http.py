@@ -141,7 +141,8 @@ REPORTS = {
     "a channel that there is not": (400, outcome(channel=K)),
     "a channel below none": (400, outcome(channel=-1)),
     "a channel twice": (400, {"request": "known", "outcomes": [{"channel": 1, "reward": 1.0}] * 2}),
-    "an unknown field": (400, outcome(channel=1, colour="red")),
+    "an unknown field": (400, {**outcome(channel=1), "colour": "red"}),
+    "an unknown field of an outcome": (400, outcome(channel=1, colour="red")),
     "an unknown decision": (404, {**outcome(), "request": "unknown"}),
     "an unknown decision of 10,000 characters": (400, {**outcome(), "request": "u" * 10_000}),
     "another reward": (409, outcome(reward=1.0)),
@@ -263,6 +264,7 @@ CHANNELS = {
     "a channel twice": {"channels": [1, 1]},
     "true for a channel": {"channels": [True]},
     "not a list": {"channels": 1},
+    "an unknown field": {"channels": [1], "colour": "red"},
     "nothing": {},
 }
 

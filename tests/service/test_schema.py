@@ -83,6 +83,15 @@ def test_every_operation_is_in_the_document(service: InThread) -> None:
     assert sorted(described) == sorted([*STREAMS, *LOOKS, *OF_ONE, "create"])
 
 
+def test_refusals_that_come_before_any_operation_are_in_the_document(service: InThread) -> None:
+    for path, methods in service.get("/openapi.json").data["paths"].items():
+        for one in methods.values():
+            expected = {"401", "404", "405", "421", "429", "503"}
+            if "requestBody" in one:
+                expected |= {"400", "413", "415"}
+            assert expected <= set(one["responses"]), path
+
+
 def test_good_answers_are_as_the_document_says(service: InThread, document: Any) -> None:
     """What schemathesis cannot make up: questions of the right size."""
     answer = service.decide("good").data
