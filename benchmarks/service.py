@@ -30,13 +30,11 @@ POLICY = "mp-lucb"
 
 
 def serve(kind: str, folder: str) -> None:
-    import uvicorn
-
     from idleband.allocator.events import Decision, Receipt
     from idleband.allocator.settings import Settings
     from idleband.service.app import Service
     from idleband.service.http import Limits
-    from idleband.service.serve import _listen
+    from idleband.service.serve import listen, server_of
 
     service = Service(Path(folder), limits=Limits(rate=1e9))
     service.open("main", Settings.checked({"policy": POLICY, "channels": K, "users": M, "dimension": D}))
@@ -50,10 +48,10 @@ def serve(kind: str, folder: str) -> None:
 
         desk.decide = decide  # type: ignore[method-assign]
         desk.report = lambda *said: Receipt((0, 1, 2, 3, 4))  # type: ignore[method-assign]
-    listening = _listen("127.0.0.1", 0)
+    listening = listen("127.0.0.1", 0)
+    listening.listen()
     print(listening.getsockname()[1], flush=True)
-    config = uvicorn.Config(service.app, log_config=None, access_log=False, server_header=False, lifespan="on")
-    uvicorn.Server(config).run(sockets=[listening])
+    server_of(service).run(sockets=[listening])
 
 
 class Running:

@@ -136,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     live.add_argument("--channels", metavar="K")
     live.add_argument("--users", metavar="M", help="channels to hand out in a slot, at most")
     live.add_argument("--dimension", metavar="d", help="entries of a context")
-    live.add_argument("--name", default="main", help="of the allocator (default main)")
+    live.add_argument("--name", help="of the allocator (default main)")
     live.add_argument(
         "--set", action="append", metavar="KEY=VALUE", default=[],
         help="another setting of the allocator: feedback, rewards, patience, fallback, incumbent, deadline,"

@@ -160,7 +160,7 @@ class Settings:
 
 def _plain(value: Any, field: str) -> str:
     """A policy of the package, by its name alone, that needs to know no parameters."""
-    case = policy(value) if isinstance(value, str) else None
+    case = policy(value) if isinstance(value, str) and ".py" not in value else None
     if case is None or PARAMETERS in case.policy.knows or case.policy.source is not None:
         raise InputError(f"{field} = {shown(value)}: must be the name of a policy of the package that is not an oracle")
     return str(value)

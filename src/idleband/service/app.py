@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -22,7 +23,8 @@ from idleband.errors import InputError
 from idleband.policies.registry import POLICIES
 from idleband.service.desk import Desk
 from idleband.service.feed import Feed
-from idleband.service.http import Gate, Limits, Operation, Refusal, encode, endpoint, openapi
+from idleband.service.http import Gate, Limits, Operation, Refusal, encode, endpoint, openapi, problem
+from idleband.service.journal import JournalError
 from idleband.service.messages import (
     Answer,
     Channels,
@@ -75,9 +77,9 @@ class Service:
             Mount("/static", StaticFiles(directory=PAGE)),
         ]
         self.ending = asyncio.Event()
-        self.gate = Gate(
-            Starlette(routes=routes, lifespan=self._lifespan), token, self.limits, hosts, OPEN | _static_files()
-        )
+        inner = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: _no_such_place})
+        inner.router.redirect_slashes = False
+        self.gate = Gate(inner, token, self.limits, hosts, OPEN | _static_files())
         self.app = self.gate
 
     @staticmethod
@@ -93,11 +95,16 @@ class Service:
             yield
         finally:
             await self.end_streams()
-            self.office.close()
+            try:
+                self.office.close()
+            except (
+                JournalError
+            ) as error:  # a full disk: what was acknowledged is there, and is replayed at the next start
+                log.error("no snapshot", extra={"reason": str(error)})
             log.info("stopped", extra={"slots": {name: d.allocator.slot for name, d in self.office.desks.items()}})
 
     async def end_streams(self) -> None:
-        """End what lasts as long as somebody looks."""
+        """End what would last as long as somebody looks."""
         self.ending.set()
         await self.playground.stop()
 
@@ -112,7 +119,7 @@ class Service:
         """All of them: the routes and the OpenAPI document are made from this."""
         at = "/allocators/{name}"
         return [
-            Operation("GET", "/health", self.health, "Whether it works", answer=Health),
+            Operation("GET", "/health", self.health, "Whether it works", answer=Health, says={503: Health}),
             Operation("GET", "/metrics", self.metrics, "Counts and times for Prometheus", media="text/plain"),
             Operation("GET", "/openapi.json", self.openapi, "This document"),
             Operation("GET", "/allocators", self.list_allocators, "The names of all allocators", answer=Names),
@@ -289,6 +296,12 @@ def _answer(decision: Any) -> Answer:
     return Answer(
         str(decision.id), decision.slot, list(decision.channels), decision.by, list(decision.proposed)
     )  # fmt: skip
+
+
+async def _no_such_place(request: Request, error: Any) -> Response:
+    """An unknown path, or a method that it does not have."""
+    what = f"{request.method} {request.url.path}"
+    return problem(error.status_code, f"{what}: {error.detail.lower()}; /openapi.json has all there is", error.headers)
 
 
 def _page(name: str) -> Any:

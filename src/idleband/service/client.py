@@ -33,10 +33,14 @@ class Client:
         self, url: str, name: str = "main", *, token: str | None = None, timeout: float = 10.0, patience: float = 30.0
     ) -> None:
         parts = urlsplit(url)
+        try:
+            self._port = parts.port
+        except ValueError:
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"url = {url!r}: must be like http://127.0.0.1:8765")
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._place, self._port, self._under = parts.hostname, parts.port, parts.path.rstrip("/")
+        self._place, self._under = parts.hostname, parts.path.rstrip("/")
         self._headers = {"Content-Type": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -136,7 +140,10 @@ class Client:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """One operation; said again, while the service cannot be reached and patience lasts."""
-        data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        try:
+            data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        except ValueError:
+            raise InputError("a nan or an infinite number cannot be sent: every number must be finite") from None
         until, wait = time.monotonic() + self._patience, 0.02
         while True:
             try:
@@ -152,6 +159,8 @@ class Client:
             wait = min(1.0, 2 * wait)
         if status == 200:
             return answer
+        if status >= 500:
+            raise ServiceError(f"{self._place}: {answer.get('detail', f'status {status}')}")
         kind = {404: Unknown, 409: Conflict}.get(status, InputError)
         raise kind(str(answer.get("detail", f"status {status}")))
 
@@ -162,7 +171,9 @@ class Client:
         answer = self._connection.getresponse()
         text = answer.read()
         with contextlib.suppress(ValueError):
-            return answer.status, json.loads(text)
+            found = json.loads(text)
+            if isinstance(found, dict):  # all answers of the service are
+                return answer.status, found
         return answer.status, {"detail": text.decode(errors="replace")[:200]}
 
 

@@ -1,8 +1,7 @@
 """A desk: one allocator and its journal. What it answers is as durable as the events that it hands to its caller."""
 
 import json
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -43,16 +42,22 @@ _decided = msgspec.msgpack.Decoder(_Decided).decode
 _reported = msgspec.msgpack.Decoder(_Reported).decode
 _channels = msgspec.msgpack.Decoder(_Channels).decode
 
-Append = Callable[[int, int, str | None, bytes], None]  # allocator, kind, request, body: to be written, in order
+
+class Events(Protocol):
+    """Where events go, and where decisions that an allocator has forgotten are found again."""
+
+    def append(self, allocator: int, kind: int, request: str | None, body: bytes) -> None: ...
+
+    def decision(self, allocator: int, request: str) -> Event | None: ...
 
 
 class Desk:
     """One allocator under its name. Each call that changes it appends an event; it is acknowledged to a client when
     that event is committed, and not before."""
 
-    def __init__(self, stored: Stored, journal: Journal, append: Append) -> None:
+    def __init__(self, stored: Stored, journal: Journal, events: Events) -> None:
         self.number, self.name = stored.number, stored.name
-        self._journal, self._append = journal, append
+        self._events = events
         place = f"{journal.path}: allocator {stored.name}"
         if stored.state is not None:
             self.allocator = Allocator.from_bytes(stored.state, place)
@@ -104,7 +109,7 @@ class Desk:
         """An answer; the same to the same question under the same name, for as long as it is kept."""
         allocator = self.allocator
         new = not allocator.remembers(request)
-        if new and (event := self._journal.decision(self.number, request)) is not None:
+        if new and (event := self._events.decision(self.number, request)) is not None:
             then, decision = self._read(event)
             if not allocator.ask(contexts, id=request, **{**more, "slot": None}).same_as(then):
                 raise Conflict(f"request = {shown(request)}: was used for another question before")
@@ -112,7 +117,7 @@ class Desk:
         ask = allocator.ask(contexts, id=request, **more)
         decision = allocator.decide(ask)
         if new:
-            self._append(self.number, DECIDE, request, _packed(_Decided(
+            self._events.append(self.number, DECIDE, request, _packed(_Decided(
                 ask.slot, ask.users, ask.x.tobytes(), ask.available.tobytes(), ask.sensed.tobytes(), ask.incumbent,
                 decision.channels, decision.by, decision.proposed,
             )))  # fmt: skip
@@ -121,29 +126,29 @@ class Desk:
     def report(self, request: str, rewards: Any, states: Any = None, perturbations: Any = None) -> Receipt:
         allocator = self.allocator
         if not allocator.remembers(request):
-            if self._journal.decision(self.number, request) is None:
+            if self._events.decision(self.number, request) is None:
                 raise Unknown(f"request = {shown(request)}: there is no such decision, or not any more")
-            self._append(self.number, LATE, request, b"")
+            self._events.append(self.number, LATE, request, b"")
             return allocator.late()
         said = allocator.parse(allocator.decision(request), rewards, states, perturbations)
         receipt = allocator.take(said)
         if receipt.learned:
             body = _Reported(said.rewards.tobytes(), said.states.tobytes(), said.perturbations.tobytes())
-            self._append(self.number, REPORT, request, _packed(body))
+            self._events.append(self.number, REPORT, request, _packed(body))
         return receipt
 
     def vacate(self, channels: Any) -> tuple[int, ...]:
         left = self.allocator.vacate(channels)
-        self._append(self.number, VACATE, None, _packed(_Channels(tuple(channels))))
+        self._events.append(self.number, VACATE, None, _packed(_Channels(tuple(channels))))
         return left
 
     def restore(self, channels: Any) -> None:
         self.allocator.restore(channels)
-        self._append(self.number, RESTORE, None, _packed(_Channels(tuple(channels))))
+        self._events.append(self.number, RESTORE, None, _packed(_Channels(tuple(channels))))
 
     def reset(self) -> None:
         self.allocator.reset()
-        self._append(self.number, RESET, None, b"")
+        self._events.append(self.number, RESET, None, b"")
 
 
 def _floats(data: bytes) -> Any:

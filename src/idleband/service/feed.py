@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 from idleband.allocator.events import Decision, Receipt
-from idleband.service.messages import Feedback
+from idleband.service.messages import Feedback, Reference
 
 STRIP = 120  # slots in the history strip
 POINTS = 240  # of the curves, at most; then every other one goes
@@ -26,6 +26,7 @@ class Feed:
         self.changes = 0
         self._slots: deque[tuple[str, int, dict[int, int]]] = deque(maxlen=STRIP)
         self._of: dict[str, dict[int, int]] = {}  # outcomes of the slots in the strip, by request
+        self._parts: dict[str, float] = {}  # what slots in the strip have earned of which a part is reported
         self._when: deque[float] = deque()
         self._stride = 1
         self._points: list[list[float]] = []
@@ -38,6 +39,7 @@ class Feed:
         outcomes = dict.fromkeys(decision.channels, WAITING)
         if len(self._slots) == STRIP:
             self._of.pop(self._slots[0][0], None)
+            self._parts.pop(self._slots[0][0], None)
         request = str(decision.id)
         self._slots.append((request, decision.slot, outcomes))
         self._of[request] = outcomes
@@ -54,20 +56,24 @@ class Feed:
         if not receipt.learned:
             return
         self.changes += 1
+        news = [one for one in said.outcomes if one.channel in receipt.learned]
+        earned = self._parts.pop(said.request, 0.0) + sum(one.reward for one in news)
         outcomes = self._of.get(said.request)
-        for one in said.outcomes:
-            if outcomes is not None and one.channel in receipt.learned:
-                outcomes[one.channel] = self._outcome(one.channel, one.state, one.reward)
-        if len(receipt.learned) == len(said.outcomes):
-            self._add(said)
+        if outcomes is None:  # the slot has left the strip
+            self._add(earned, len(news), said.reference)
+            return
+        outcomes.update((one.channel, self._outcome(one.channel, one.state, one.reward)) for one in news)
+        if WAITING in outcomes.values():
+            self._parts[said.request] = earned
+        else:
+            self._add(earned, len(outcomes), said.reference)
 
-    def _add(self, said: Feedback) -> None:
+    def _add(self, earned: float, picks: int, reference: Reference | None) -> None:
         self._counted += 1
-        self._picks += len(said.outcomes)
-        self._sums[0] += sum(one.reward for one in said.outcomes)
-        self._known &= said.reference is not None
-        if said.reference is not None:
-            reference = said.reference
+        self._picks += picks
+        self._sums[0] += earned
+        self._known &= reference is not None
+        if reference is not None:
             self._sums[1] += reference.static
             self._sums[2] += reference.contextual
             self._sums[3] += reference.suboptimal_static

@@ -5,7 +5,7 @@ import hmac
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -27,6 +27,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)  # seconds, of the latency histogram
 STREAMS = ("/watch", "/playground/run")  # answers that last as long as somebody looks: not timed
 MOST_CLIENTS = 10_000  # whose rates are remembered
+LONGEST_REASON = 300  # characters
+_READ = "idleband.read"  # in a scope: the body was read to its end
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,11 @@ class Refusal(Exception):
         self.status, self.detail, self.headers = status, detail, headers
 
 
-def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    """A reason in one line, and not a long one, whatever the client's own words in it are."""
+    detail = " ".join(detail.splitlines())
+    if len(detail) > LONGEST_REASON:
+        detail = f"{detail[:LONGEST_REASON]}..."
     return Response(encode(Problem(status, detail)), status, headers, "application/json")
 
 
@@ -58,6 +64,8 @@ def refused(error: Exception) -> Response:
         return problem(404, str(error))
     if isinstance(error, InputError):
         return problem(400, str(error))
+    if isinstance(error, MemoryError):
+        return problem(400, "there is not enough memory for this: fewer channels or entries of a context need less")
     if isinstance(error, JournalError):
         return problem(503, f"{error}; nothing was acknowledged, ask again", {"Retry-After": "1"})
     raise error
@@ -80,6 +88,7 @@ class Operation:
     media: str = "application/json"
     status: int = 200
     refuses: dict[int, str] = field(default_factory=dict)
+    says: dict[int, type] = field(default_factory=dict)  # with these statuses, instead of a Problem
 
 
 async def read(request: Request, most: int) -> bytes:
@@ -88,21 +97,22 @@ async def read(request: Request, most: int) -> bytes:
         raise Refusal(415, "Content-Type: must be application/json")
     size, parts = 0, []
     if _length(request.headers) > most:
-        raise Refusal(413, f"body: must be at most {most} bytes", connection="close")
+        raise Refusal(413, f"body: must be at most {most} bytes")
     try:
         async for part in request.stream():
             size += len(part)
             if size > most:
-                raise Refusal(413, f"body: must be at most {most} bytes", connection="close")
+                raise Refusal(413, f"body: must be at most {most} bytes")
             parts.append(part)
     except ClientDisconnect:
         raise Refusal(400, "body: ended early") from None
+    request.scope[_READ] = True
     return b"".join(parts)
 
 
 def _length(headers: Headers) -> int:
     given = headers.get("content-length", "0")
-    return int(given) if given.isdecimal() and len(given) < 19 else 0
+    return int(given) if given.isdecimal() and len(given) < 100 else 0
 
 
 def endpoint(operation: Operation, limits: Limits) -> Callable[[Request], Awaitable[Response]]:
@@ -144,13 +154,12 @@ def openapi(operations: Iterable[Operation], version: str, secured: bool) -> dic
     for one in operations:
         parameters = [_parameter(name, "path") for name in re.findall(r"{(\w+)}", one.path)]
         parameters += [_parameter(name, "query") for name in one.query]
-        content = {one.media: {"schema": _reference(one.answer) if one.answer else {"type": "string"}}}
-        answers: dict[str, Any] = {str(one.status): {"description": one.does, "content": content}}
-        refuses = {**one.refuses, **(_ALWAYS if one.body is None else _ALWAYS | _WITH_BODY)}
+        answers: dict[str, Any] = {str(one.status): {"description": one.does, "content": {one.media: _schema(one)}}}
+        refuses = _ALWAYS | ({} if one.body is None else _WITH_BODY) | one.refuses
         for status, why in sorted(refuses.items()):
             answers[str(status)] = {
                 "description": why,
-                "content": {"application/json": {"schema": _reference(Problem)}},
+                "content": {"application/json": {"schema": _reference(one.says.get(status, Problem))}},
             }
         described: dict[str, Any] = {
             "operationId": one.call.__name__,
@@ -176,8 +185,22 @@ def openapi(operations: Iterable[Operation], version: str, secured: bool) -> dic
     return document
 
 
-_ALWAYS = {401: "no token, or a wrong one", 429: "too many requests", 503: "the journal cannot be written now"}
+_ALWAYS = {
+    401: "no token, or a wrong one",
+    404: "no such path",
+    405: "no such method here",
+    421: "not the name by which the service was started",
+    429: "too many requests",
+    503: "the journal cannot be written now, or too many connections",
+}
 _WITH_BODY = {400: "a mistake in the body", 413: "too large a body", 415: "not JSON"}
+
+
+def _schema(one: Operation) -> dict[str, Any]:
+    """What an answer is: of a type of ours, JSON of another kind, or text."""
+    if one.answer is not None:
+        return {"schema": _reference(one.answer)}
+    return {} if one.media == "application/json" else {"schema": {"type": "string"}}
 
 
 def _reference(kind: type | None) -> dict[str, Any]:
@@ -218,6 +241,9 @@ class Gate:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), *_HEADERS]
+                if _has_body(scope) and _READ not in scope:
+                    # Whoever is answered before all is said may go on for ever, and nobody would listen.
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         try:
@@ -247,8 +273,12 @@ class Gate:
         left = min(rate, left + (now - when) * rate)
         if len(self._buckets) >= MOST_CLIENTS and address not in self._buckets:
             self._buckets.clear()
-        self._buckets[address] = (max(0.0, left - 1.0), now)
-        return left >= 1.0
+        within = left >= 1.0
+        self._buckets[address] = (
+            left - within,
+            now,
+        )  # what is refused costs nothing: who asks on is let in at the rate
+        return within
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         key = (scope["method"], status)
@@ -280,6 +310,13 @@ _HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 )
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in scope["headers"]
+    )
 
 
 def _host(header: str) -> str:

@@ -2,8 +2,9 @@
 
 State = the last snapshot + the events after it, in order. An event is acknowledged when its transaction is committed:
 write-ahead log, synced at every commit, many events to a commit. Rows carry checksums, because SQLite notices a torn
-page but not a flipped bit. Decisions are kept for some time after a snapshot has them, so that a request that is
-repeated late gets its answer again.
+page but not a flipped bit. The file is opened to read only until something is written, so that one that is refused is
+left as it is: a connection that may write copies the log into it when it is closed. Decisions are kept for some time
+after a snapshot has them, so that a request that is repeated late gets its answer again.
 """
 
 import contextlib
@@ -13,8 +14,10 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from idleband.errors import InputError
 
@@ -25,7 +28,12 @@ DECIDE, REPORT, LATE, VACATE, RESTORE, RESET = range(6)  # kinds of events
 
 _TABLES = """
 CREATE TABLE about (format INTEGER NOT NULL);
-CREATE TABLE allocators (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, settings TEXT NOT NULL);
+CREATE TABLE allocators (
+    number INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    settings TEXT NOT NULL,
+    checksum INTEGER NOT NULL
+);
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY,      -- one order for all allocators
     allocator INTEGER NOT NULL,
@@ -76,6 +84,11 @@ class Stored(NamedTuple):
     state: bytes | None
 
 
+def _of_settings(name: str, settings: str) -> int:
+    """Their checksum."""
+    return zlib.crc32(f"{name} {settings}".encode())
+
+
 class JournalError(Exception):
     """The journal cannot be written now: nothing of what was to be written is."""
 
@@ -89,29 +102,50 @@ class Journal:
         self._one_at_a_time = threading.Lock()
         with self._readable():
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(folder)
+            self._lock = _Lock(folder)
             try:
-                new = not self.path.exists()
-                self._writer, self._reader = self._connect(), self._connect()
-                if new or not self._tables():
-                    with self._writer:
-                        self._writer.executescript(f"BEGIN; {_TABLES} INSERT INTO about VALUES ({FORMAT}); COMMIT;")
-                self._check()
+                self._open()
+                self._last = self._one("SELECT max(seq) FROM events") or 0
+                self._oldest = self._one("SELECT min(seq) FROM events") or 1
             except BaseException:
-                os.close(self._lock)
+                self.close()
                 raise
-        self._last = self._one("SELECT max(seq) FROM events") or 0
-        self._oldest = self._one("SELECT min(seq) FROM events") or 1
         self._covered = 0
 
-    def _connect(self) -> sqlite3.Connection:
+    def _open(self) -> None:
+        """Connect to a file that is ours and sound; made, if there is none."""
+        log = self.path.with_name(f"{NAME}-wal")
+        # Without the log after a crash, or emptied, the journal would look sound and be of an earlier time.
+        for needed, file in ((self._lock.said != "", self.path), (self._lock.said == IN_USE, log)):
+            if needed and not (file.exists() and file.stat().st_size):
+                raise InputError(
+                    f"{file}: is missing or empty, and was not when it was used last; put it back, or remove"
+                    f" {self._lock.path} to go on without"
+                )
+        if not self.path.exists():
+            self._create()
+        elif not os.access(self.path, os.W_OK):
+            raise InputError(f"{self.path}: may not be written to")
+        self._reader = self._connect_to_read()
+        if not self._one("SELECT count(*) FROM sqlite_master"):  # the process ended while it was made
+            self._reader.close()
+            self._create()
+            self._reader = self._connect_to_read()
+        self._check()
+
+    def _connect_to_read(self) -> sqlite3.Connection:
+        place = f"file:{quote(str(self.path.absolute()))}?mode=ro"
+        return sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
+
+    @cached_property
+    def _writer(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=5.0)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         return connection
 
-    def _tables(self) -> bool:
-        return bool(self._one("SELECT count(*) FROM sqlite_master WHERE name = 'about'"))
+    def _create(self) -> None:
+        self._writer.executescript(f"BEGIN; {_TABLES} INSERT INTO about VALUES ({FORMAT}); COMMIT;")
 
     def _one(self, question: str, *values: Any) -> Any:
         row = self._reader.execute(question, values).fetchone()
@@ -119,10 +153,12 @@ class Journal:
 
     def _check(self) -> None:
         """Refuse a file that is damaged or not ours."""
+        if not self._one("SELECT count(*) FROM sqlite_master WHERE name = 'about'"):
+            raise InputError(f"{self.path}: was not written by idleband; it was left as it is")
         found = self._one("SELECT format FROM about")
         if found != FORMAT:
             raise InputError(f"{self.path}: has format {found!r}; this version reads {FORMAT}")
-        said = self._one("PRAGMA quick_check(1)")
+        said = self._one("PRAGMA integrity_check(1)")
         if said != "ok":
             raise InputError(f"{self.path}: is damaged ({said}); it was left as it is")
 
@@ -131,7 +167,7 @@ class Journal:
         """Whatever keeps the file from being read is told in one line, and the file left as it is."""
         try:
             yield
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise InputError(f"{self.path}: cannot be read ({error}); it was left as it is") from None
         except OSError as error:
             raise InputError(f"{error.filename or self.path}: {error.strerror or error}") from None
@@ -146,13 +182,17 @@ class Journal:
     def stored(self) -> list[Stored]:
         """All allocators."""
         question = """
-            SELECT number, name, settings, coalesce(seq, 0), state, checksum
+            SELECT number, name, settings, coalesce(seq, 0), state, allocators.checksum, snapshots.checksum
             FROM allocators LEFT JOIN snapshots ON allocator = number ORDER BY number
         """
         with self._readable():
             rows = self._reader.execute(question).fetchall()
-        for number, name, _, seq, state, checksum in rows:
-            if state is not None and checksum != Snapshot(number, seq, state).checksum:
+        for number, name, settings, seq, state, own, checksum in rows:
+            if own != _of_settings(name, settings):
+                raise InputError(f"{self.path}: the settings of allocator {name!r} are damaged; it was left as it is")
+            if state is not None and not (
+                isinstance(state, bytes) and checksum == Snapshot(number, seq, state).checksum
+            ):
                 raise InputError(f"{self.path}: the snapshot of allocator {name} is damaged; it was left as it is")
         return [Stored(*row[:5]) for row in rows]
 
@@ -169,11 +209,14 @@ class Journal:
             SELECT seq, allocator, kind, request, body, checksum FROM events
             WHERE allocator = ? AND request = ? AND kind = 0
         """
-        row = self._reader.execute(question, (allocator, request)).fetchone()
-        return None if row is None else self._sound(Event(*row[:5]), row[5])
+        try:
+            row = self._reader.execute(question, (allocator, request)).fetchone()
+            return None if row is None else self._sound(Event(*row[:5]), row[5])
+        except (sqlite3.Error, UnicodeDecodeError, InputError) as error:  # no mistake of whoever asks
+            raise JournalError(f"{self.path}: cannot be read: {error}") from None
 
     def _sound(self, event: Event, checksum: int) -> Event:
-        if event.checksum != checksum:
+        if not (isinstance(event.body, bytes) and event.checksum == checksum):
             raise InputError(f"{self.path}: event {event.seq} is damaged; it was left as it is")
         return event
 
@@ -198,8 +241,14 @@ class Journal:
     def add(self, name: str, settings: str) -> int:
         """A new allocator; its number."""
         with self._whole():
-            done = self._writer.execute("INSERT INTO allocators (name, settings) VALUES (?, ?)", (name, settings))
+            row = (name, settings, _of_settings(name, settings))
+            done = self._writer.execute("INSERT INTO allocators (name, settings, checksum) VALUES (?, ?, ?)", row)
         return int(done.lastrowid or 0)
+
+    def try_to_write(self) -> None:
+        """Write something that changes nothing: a JournalError, if that cannot be done."""
+        with self._whole():
+            self._writer.execute("UPDATE about SET format = format")
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
@@ -209,6 +258,7 @@ class Journal:
                 self._writer.execute("BEGIN IMMEDIATE")
                 yield
                 self._writer.execute("COMMIT")
+                self._lock.say(IN_USE)  # from now on the log has what was acknowledged
             except BaseException as error:
                 with contextlib.suppress(sqlite3.Error):
                     self._writer.execute("ROLLBACK")
@@ -217,18 +267,38 @@ class Journal:
                 raise
 
     def close(self) -> None:
-        self._reader.close()
-        with contextlib.suppress(sqlite3.Error):
-            self._writer.close()
-        os.close(self._lock)
+        if "_reader" in vars(self):
+            self._reader.close()
+        if "_writer" in vars(self):
+            self._lock.say(CLOSED)
+            with contextlib.suppress(sqlite3.Error):
+                self._writer.close()
+        self._lock.close()
 
 
-def _lock(folder: Path) -> int:
-    """Held as long as the process lives: two that write the same journal would each miss what the other knows."""
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise InputError(f"{folder}: is in use by another process; choose another folder") from None
-    return descriptor
+IN_USE, CLOSED = "in use\n", "closed\n"
+
+
+class _Lock:
+    """A file that is locked as long as the process lives: two that write the same journal would each miss what the
+    other knows. In it stands what must be beside it: a journal; and, while it is in use or after a crash, its log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "lock"
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._descriptor)
+            raise InputError(f"{folder}: is in use by another process; choose another folder") from None
+        self.said = os.pread(self._descriptor, 100, 0).decode(errors="replace")
+
+    def say(self, what: str) -> None:
+        if self.said != what:
+            with contextlib.suppress(OSError):  # then the next time
+                os.pwrite(self._descriptor, what.encode(), 0)
+                os.fsync(self._descriptor)
+                self.said = what
+
+    def close(self) -> None:
+        os.close(self._descriptor)

@@ -9,6 +9,7 @@ Name = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 Request = Annotated[
     str, Meta(min_length=1, max_length=128, description="a name of the client's own for the decision, new each time")
 ]
+Possible = Annotated[float, Meta(ge=-1e12, le=1e12, description="what a slot could have earned")]  # sums stay finite
 Value = str | int | float | bool
 
 
@@ -42,8 +43,8 @@ class Outcome(Struct, forbid_unknown_fields=True, kw_only=True):
 class Reference(Struct, forbid_unknown_fields=True, kw_only=True):
     """What a simulator knows of the slot: shown on the page, not learned."""
 
-    static: float
-    contextual: float
+    static: Possible
+    contextual: Possible
     suboptimal_static: Count
     suboptimal_contextual: Count
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from idleband.allocator.allocator import Allocator
 from idleband.allocator.settings import Settings
 from idleband.errors import InputError, check_name
 from idleband.service.desk import Desk
-from idleband.service.journal import Event, Journal, JournalError, Snapshot
+from idleband.service.journal import DECIDE, Event, Journal, JournalError, Snapshot
 
 SNAPSHOT_EVERY = 20_000  # events
 KEEP = 200_000  # events that stay after a snapshot has them,
@@ -37,13 +38,18 @@ class Office:
         self.commits, self.committed, self.commit_seconds = 0, 0, 0.0
         self.desks: dict[str, Desk] = {}
         self._writer: _Writer | None = None
-        self.reload()
+        try:
+            self.reload()
+        except BaseException:
+            self.journal.close()
+            raise
 
     def reload(self) -> None:
         """Make all desks anew from the journal; what is not in it is gone."""
         self._events: list[Event] = []  # not handed to the journal yet
+        self._unwritten: dict[tuple[int, str | None], Event] = {}  # decisions that the journal does not have yet
         self._seq = self.journal.last
-        self.desks = {stored.name: Desk(stored, self.journal, self._append) for stored in self.journal.stored()}
+        self.desks = {stored.name: Desk(stored, self.journal, self) for stored in self.journal.stored()}
         self._adjust_keep()
         self._snapshots_due = self._seq + self.snapshot_every - sum(desk.replayed for desk in self.desks.values())
 
@@ -52,9 +58,22 @@ class Office:
         sizes = [desk.allocator.settings.channels * desk.allocator.settings.dimension for desk in self.desks.values()]
         self.journal.keep = min(self._keep, 1000 + 2 * KEEP_BYTES // (8 * max(sizes, default=1)))
 
-    def _append(self, allocator: int, kind: int, request: str | None, body: bytes) -> None:
+    def append(self, allocator: int, kind: int, request: str | None, body: bytes) -> None:
+        """Something has happened: to be written, in order."""
         self._seq += 1
-        self._events.append(Event(self._seq, allocator, kind, request, body))
+        event = Event(self._seq, allocator, kind, request, body)
+        self._events.append(event)
+        if kind == DECIDE:
+            self._unwritten[allocator, request] = event
+
+    def decision(self, allocator: int, request: str) -> Event | None:
+        """The event of a decision that is still kept, or is still to be written."""
+        return self._unwritten.get((allocator, request)) or self.journal.decision(allocator, request)
+
+    def _have_written(self, events: list[Event]) -> None:
+        for event in events:
+            if event.kind == DECIDE:
+                del self._unwritten[event.allocator, event.request]
 
     def open(self, name: str, settings: Settings) -> Desk:
         """The desk of this name; a new one, if there is none. One with other settings is refused."""
@@ -65,9 +84,10 @@ class Office:
             return self.desks[name]
         if len(self.desks) >= MOST_ALLOCATORS:
             raise InputError(f"name = {name!r}: there are {MOST_ALLOCATORS} allocators already, and not more")
+        Allocator.of(settings)  # one that cannot be made is refused here: the journal would not open with it again
         self.journal.add(name, json.dumps(settings.as_data()))
         stored = next(one for one in self.journal.stored() if one.name == name)
-        self.desks[name] = Desk(stored, self.journal, self._append)
+        self.desks[name] = Desk(stored, self.journal, self)
         self._adjust_keep()
         return self.desks[name]
 
@@ -89,15 +109,18 @@ class Office:
         snapshots = self._due()
         if events or snapshots:
             self.journal.write(events, snapshots, self._seq if snapshots else 0)
+            self._have_written(events)
 
     def close(self) -> None:
         """Write everything, with snapshots, so that the next start is quick."""
         if self._writer is not None:
             self._writer.stop()
-        if not self.failure:
-            events, self._events = self._events, []
-            self.journal.write(events, self._all_snapshots(), self._seq)
-        self.journal.close()
+        events, self._events = self._events, []
+        try:
+            if not self.failure:
+                self.journal.write(events, self._all_snapshots(), self._seq)
+        finally:
+            self.journal.close()
 
     # --- the same while other callers go on --------------------------------------------------------------------------
 
@@ -128,13 +151,14 @@ class Office:
         assert self._writer is not None
         self._writer.queue.put((events, snapshots, self._seq if snapshots else 0))
 
-    def _written(self, count: int, seconds: float, error: JournalError | None) -> None:
+    def _written(self, events: list[Event], seconds: float, error: JournalError | None) -> None:
         writing, self._writing = self._writing, None
         assert writing is not None
         if error is None:
             self.commits += 1
-            self.committed += count
+            self.committed += len(events)
             self.commit_seconds += seconds
+            self._have_written(events)
             writing.set_result(None)
             self._hand_over()
             return
@@ -147,15 +171,19 @@ class Office:
     def recover(self) -> bool:
         """After a failure: go back to what the journal has. Whether there is no failure (any more)."""
         if self.failure and time.monotonic() - self._failed_at > AGAIN_AFTER:
-            self.reload()
-            self.failure = ""
+            try:
+                self.journal.try_to_write()
+                self.reload()
+                self.failure = ""
+            except (JournalError, InputError) as error:
+                self.failure, self._failed_at = str(error), time.monotonic()
         return not self.failure
 
 
 class _Writer:
     """The thread that writes."""
 
-    def __init__(self, journal: Journal, done: Callable[[int, float, JournalError | None], Any]) -> None:
+    def __init__(self, journal: Journal, done: Callable[[list[Event], float, JournalError | None], Any]) -> None:
         self.queue: SimpleQueue[Any] = SimpleQueue()
         self._journal, self._done = journal, done
         self._thread = threading.Thread(target=self._run, name="idleband-journal", daemon=True)
@@ -168,7 +196,7 @@ class _Writer:
                 self._journal.write(*work)
             except JournalError as failure:
                 error = failure
-            self._done(len(work[0]), time.perf_counter() - began, error)
+            self._done(work[0], time.perf_counter() - began, error)
 
     def stop(self) -> None:
         self.queue.put(None)

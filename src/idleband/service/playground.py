@@ -5,12 +5,13 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from idleband.service.http import Operation, Refusal, encode
 from idleband.service.trial import Trial, checked, options
@@ -57,26 +58,38 @@ class Playground:
             os.setpriority(os.PRIO_PROCESS, process.pid, 10)  # what hands out channels goes first
         finally:
             self._starting -= 1
-        return StreamingResponse(self._lines(process), media_type="text/event-stream")
+        return _Run(self._lines(process), lambda: self._end(process))
 
     async def _lines(self, process: Any) -> AsyncIterator[bytes]:
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LONGEST):
-                    while line := await process.stdout.readline():
-                        yield b"data: " + line + b"\n"
-                    return
-            yield b'data: {"kind": "error", "detail": "it took too long, and was stopped"}\n\n'
-        finally:
-            await self._end(process)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST):
+                while line := await process.stdout.readline():
+                    yield b"data: " + line + b"\n"
+                return
+        yield b'data: {"kind": "error", "detail": "it took too long, and was stopped"}\n\n'
 
-    async def _end(self, process: Any) -> None:
+    def _end(self, process: Any) -> None:
+        self._running.discard(process)
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
-        self._running.discard(process)
 
     async def stop(self) -> None:
         """End all runs."""
         for process in list(self._running):
-            await self._end(process)
+            self._end(process)
+            await process.wait()
+
+
+class _Run(StreamingResponse):
+    """A stream after which something is done, whoever ended it and however early: nothing may be waited for then,
+    because whoever has left is waited for no more."""
+
+    def __init__(self, lines: AsyncIterator[bytes], end: Callable[[], None]) -> None:
+        super().__init__(lines, media_type="text/event-stream")
+        self._end = end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._end()

@@ -1,5 +1,6 @@
 """Starting the service: the folder, the socket, the logs."""
 
+import contextlib
 import json
 import logging
 import os
@@ -19,6 +20,7 @@ from idleband.service.client import Client
 from idleband.service.http import LOOPBACK, Limits
 from idleband.service.station import Faults, Station, check_fits
 
+MAIN = "main"  # the name of an allocator that nobody has named
 SHORTEST_TOKEN = 16
 _USUAL = frozenset([*vars(logging.makeLogRecord({})), "message", "taskName", "color_message"])
 
@@ -51,38 +53,45 @@ class Place:
     pace: float = 10.0  # its slots a second
 
 
-def serve(place: Place, name: str, settings: Settings | None) -> None:
+def serve(place: Place, name: str | None, settings: Settings | None) -> None:
     """Serve until told to stop; `settings` None: the allocators that the folder has."""
     if place.host not in LOOPBACK and place.token is None:
         raise InputError(f"--host {place.host}: must have a token (--token-file), because others can reach it")
+    if place.station is not None and settings is not None:
+        check_fits(place.station, settings)
     _log_as_json()
-    hosts = (*LOOPBACK, place.host)
-    service = Service(place.data, token=place.token, limits=place.limits, hosts=hosts)
+    with contextlib.closing(listen(place.host, place.port)) as listening:  # before anything is kept in the folder
+        service = Service(place.data, token=place.token, limits=place.limits, hosts=(*LOOPBACK, place.host))
+        try:
+            _prepare(service, place, name, settings)
+        except BaseException:
+            service.office.journal.close()
+            raise
+        _run(service, place, name or MAIN, listening)
+
+
+def _prepare(service: Service, place: Place, name: str | None, settings: Settings | None) -> None:
+    """Have the allocators that are asked for."""
+    desks = service.office.desks
     if settings is not None:
-        service.open(name, settings)
-    if not service.office.desks:
+        service.open(name or MAIN, settings)
+    if not desks:
         raise InputError(f"{place.data}: has no allocator yet; give --policy, --channels, --users and --dimension")
-    listening = _listen(place.host, place.port)
+    if name not in (None, *desks) or (place.station is not None and (name or MAIN) not in desks):
+        raise InputError(f"--name {name or MAIN}: {place.data} has only {', '.join(desks)}; a new one needs --policy")
+    if place.station is not None:
+        check_fits(place.station, desks[name or MAIN].allocator.settings)
+
+
+def _run(service: Service, place: Place, name: str, listening: socket.socket) -> None:
     port = listening.getsockname()[1]
     url = f"http://{f'[{place.host}]' if ':' in place.host else place.host}:{port}"
-    server = _Server(
-        service,
-        uvicorn.Config(
-            service.app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=5,
-            limit_concurrency=place.limits.connections,
-            lifespan="on",
-        ),
-    )
+    server = server_of(service)
     stop = threading.Event()
     if place.station is not None:
-        check_fits(place.station, service.office.desks[name].allocator.settings)
         station = Station(Client(url, name, token=place.token, patience=5.0), place.station, faults=Faults())
         threading.Thread(target=station.run, args=(place.pace, stop), daemon=True).start()
+    listening.listen(2048)  # whoever reads the next line may connect at once
     print(f"idleband: serving {', '.join(service.office.desks)} at {url}", flush=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         # The server ends when it is told to, and then tells us again: there is nothing left to do, and no failure.
@@ -95,10 +104,27 @@ def serve(place: Place, name: str, settings: Settings | None) -> None:
         raise InputError(f"{url}: the service could not be started; see the log")
 
 
-class _Server(uvicorn.Server):
-    """Ends its streams before it waits for connections to end: a page that is open would hold it up."""
+def server_of(service: Service) -> uvicorn.Server:
+    """What runs the service; it is told by `run` where to listen."""
+    return _Server(
+        uvicorn.Config(
+            service.app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=5,
+            limit_concurrency=service.limits.connections,
+            lifespan="on",
+        ),
+        service,
+    )
 
-    def __init__(self, service: Service, config: uvicorn.Config) -> None:
+
+class _Server(uvicorn.Server):
+    """Ends its streams first, or it would wait for whoever looks at them."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
 
@@ -107,13 +133,16 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket at this address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named, because asyncio turns off delays on connections only where it is.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
     except OSError as error:
+        listening.close()
         raise InputError(f"{host}:{port}: cannot be listened at: {error.strerror or error}") from None
     return listening
 

@@ -1,6 +1,7 @@
 """A simulated base station: a scenario's channels and contexts, and a radio whose reports get lost, late or doubled."""
 
 import heapq
+import logging
 import random
 import threading
 import time
@@ -16,6 +17,8 @@ from idleband.scenario.build import scenario as make_scenario
 from idleband.service.client import Client, ServiceError
 from idleband.simulation.engine import ReferenceRun, law_of
 from idleband.simulation.loop import TIE
+
+log = logging.getLogger("idleband.service")
 
 ENDLESS = 10**10  # slots
 
@@ -122,6 +125,8 @@ class Station:
                 self.step()
             except ServiceError:  # it is starting, or ending
                 continue
+            except InputError as error:  # a rate that is too low for this pace, say: the slot is lost
+                log.warning("station", extra={"slot": self.slot, "reason": str(error)})
             due = max(due + 1.0 / rate, time.monotonic() - 1.0)
             stop.wait(max(0.0, due - time.monotonic()))
 
