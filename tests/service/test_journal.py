@@ -128,6 +128,28 @@ def test_a_file_cut_short(left: Left, tmp_path: Path, part: float, merged: bool)
         assert NAME in refused(journal)
 
 
+@pytest.mark.parametrize("part", [0.02, 0.3, 0.7, 0.98])
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_log_that_is_damaged(left: Left, tmp_path: Path, part: float, cut: bool) -> None:
+    """SQLite takes a log that is cut short, or in which a bit has changed, for one that ends there: what comes after it
+    was acknowledged, and would be gone without a word."""
+    journal = left.copy(tmp_path / "data")
+    log = journal.with_name(f"{NAME}-wal")
+    place = int(log.stat().st_size * part)
+    if cut:
+        os.truncate(log, place)
+    else:
+        with log.open("r+b") as file:
+            file.seek(place)
+            byte = file.read(1)
+            file.seek(place)
+            file.write(bytes([byte[0] ^ 0xFF]))
+    try:
+        left.check(journal.parent)  # a place that is not in use: the log is written again from its beginning
+    except InputError as error:
+        assert "can be read" in str(error)
+
+
 def test_a_log_that_is_gone(left: Left, tmp_path: Path) -> None:
     """The journal alone would look sound, and be of an earlier time."""
     journal = left.copy(tmp_path / "data")

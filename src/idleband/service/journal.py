@@ -106,6 +106,11 @@ class Journal:
             try:
                 self._open()
                 self._last = self._one("SELECT max(seq) FROM events") or 0
+                if self._last < self._lock.last:  # SQLite takes a damaged log for one that ends earlier
+                    raise InputError(
+                        f"{self.path}-wal: is damaged: {self._lock.last} events were written, and {self._last} can be"
+                        f" read; it was left as it is. Remove {self._lock.path} to go on without the others"
+                    )
                 self._oldest = self._one("SELECT min(seq) FROM events") or 1
             except BaseException:
                 self.close()
@@ -237,6 +242,7 @@ class Journal:
             if until > self._oldest:
                 self._writer.execute("DELETE FROM events WHERE seq < ?", (until,))
         self._last, self._oldest, self._covered = last, until, covered
+        self._lock.note(last)
 
     def add(self, name: str, settings: str) -> int:
         """A new allocator; its number."""
@@ -281,7 +287,8 @@ IN_USE, CLOSED = "in use\n", "closed\n"
 
 class _Lock:
     """A file that is locked as long as the process lives: two that write the same journal would each miss what the
-    other knows. In it stands what must be beside it: a journal; and, while it is in use or after a crash, its log."""
+    other knows. In it stands what must be beside it: a journal; and, while it is in use or after a crash, its log, with
+    at least so many events."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "lock"
@@ -291,7 +298,9 @@ class _Lock:
         except OSError:
             os.close(self._descriptor)
             raise InputError(f"{folder}: is in use by another process; choose another folder") from None
-        self.said = os.pread(self._descriptor, 100, 0).decode(errors="replace")
+        found = os.pread(self._descriptor, 100, 0).decode(errors="replace")
+        self.said, count = found[: len(IN_USE)], found[len(IN_USE) :].strip()
+        self.last = int(count) if count.isdecimal() else 0
 
     def say(self, what: str) -> None:
         if self.said != what:
@@ -299,6 +308,12 @@ class _Lock:
                 os.pwrite(self._descriptor, what.encode(), 0)
                 os.fsync(self._descriptor)
                 self.said = what
+
+    def note(self, last: int) -> None:
+        """The last event that was written. Not synced: what the system forgets here when it fails makes it too small,
+        and what it is compared with was synced before."""
+        with contextlib.suppress(OSError):
+            os.pwrite(self._descriptor, f"{last:020d}\n".encode(), len(IN_USE))
 
     def close(self) -> None:
         os.close(self._descriptor)
