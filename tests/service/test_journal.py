@@ -144,10 +144,12 @@ def test_a_log_that_is_damaged(left: Left, tmp_path: Path, part: float, cut: boo
             byte = file.read(1)
             file.seek(place)
             file.write(bytes([byte[0] ^ 0xFF]))
+    told = ""
     try:
         left.check(journal.parent)  # a place that is not in use: the log is written again from its beginning
     except InputError as error:
-        assert "can be read" in str(error)
+        told = str(error)
+    assert told == "" or "can be read" in told
 
 
 def test_a_log_that_is_gone(left: Left, tmp_path: Path) -> None:
