@@ -32,10 +32,12 @@ from idleband.service.serve import Place, serve
 HERE = Path(__file__).parent
 K, M, D = 6, 3, 4
 CLIENTS, PORT, LONGEST = 8, 18766, 0.5
-SETTINGS = {"policy": "mp-belief-lucb", "channels": K, "users": M, "dimension": D}
+# While one client waits for its next attempt, others are thousands of slots ahead: late is not what is studied here.
+PATIENCE = 20_000
+SETTINGS = {"policy": "mp-belief-lucb", "channels": K, "users": M, "dimension": D, "patience": PATIENCE}
 COMMAND = [
     sys.executable, "-m", "idleband", "serve", "--policy", "mp-belief-lucb", "--channels", str(K), "--users", str(M),
-    "--dimension", str(D), "--port", str(PORT), "--rate", "1000000", "--data",
+    "--dimension", str(D), "--set", f"patience={PATIENCE}", "--port", str(PORT), "--rate", "1000000", "--data",
 ]  # fmt: skip
 
 
@@ -73,7 +75,9 @@ def work(number: int, told: Acknowledged, stop: threading.Event, faults: list[st
             decision = client.decide(contexts_of(request), request=request)
             with told.lock:
                 told.decided[request] = decision.channels
-            client.report(request, *rewards_of(request, decision.channels))
+            receipt = client.report(request, *rewards_of(request, decision.channels))
+            if receipt.late:
+                faults.append(f"{request}: its feedback came too late, which it should not")
             with told.lock:
                 told.reported[request] = len(decision.channels)
     except Exception as error:  # told at the end, whatever it is
