@@ -48,7 +48,7 @@ SIZE: dict[str, Any] = {"channels": 4, "users": 2, "dimension": 3}
         ("mp-ucb", {"rewards": (0.0, float("inf"))}, "rewards = inf: must be a number"),
         ("mp-ucb", {"seed": -1}, "seed = -1: must be"),
         ("mp-ucb", {"replication": -1}, "replication = -1: must be"),
-        ("mp-ucb", {"patience": 0}, "patience = 0: must be a whole number from 1 to 10^6"),
+        ("mp-ucb", {"patience": 0}, "patience = 0: must be a whole number from 1 to 762600"),
         ("mp-ucb", {"patience": 1.5}, "patience = 1.5: must be"),
         ("mp-ucb", {"deadline": 0.0}, "deadline = 0.0: must be a number above 0 and at most 3600"),
         ("mp-ucb", {"deadline": -1.0}, "deadline = -1.0: must be"),
@@ -112,11 +112,11 @@ def test_defaults() -> None:
 
 
 def test_patience_is_shorter_where_contexts_are_large() -> None:
-    """A decision keeps its contexts, up to a gigabyte of them in all."""
+    """A decision keeps its contexts and what stood behind it, up to 256 MiB of them in all."""
     many = {"channels": 10_000, "users": 2, "dimension": 1000}
-    assert Settings.checked({"policy": "mp-ucb", **many}).patience == 13
-    with pytest.raises(ib.InputError, match=r"^patience = 14: must be a whole number from 1 to 13"):
-        Settings.checked({"policy": "mp-ucb", **many, "patience": 14})
+    assert Settings.checked({"policy": "mp-ucb", **many}).patience == 3
+    with pytest.raises(ib.InputError, match=r"^patience = 4: must be a whole number from 1 to 3"):
+        Settings.checked({"policy": "mp-ucb", **many, "patience": 4})
 
 
 def test_rewards_are_what_a_channel_may_pay() -> None:

@@ -108,8 +108,13 @@ def test_names_of_decisions_are_anything_that_can_be_printed(service: InThread) 
 def test_beginning_anew(service: InThread) -> None:
     for i in range(4):
         service.report(feedback(service.decide(f"r{i}", i).data))
+    allocator = service.within(lambda: service.service.office.desks["main"].allocator)
+    before = service.within(allocator.to_bytes)
+    assert service.post("/allocators/main/reset", None).status == 200
+    assert service.within(allocator.to_bytes) == before  # one that works is left alone
+    service.within(lambda: setattr(allocator, "_broken", "slot 4: broken by this test"))
     standing = service.post("/allocators/main/reset", None)
-    assert (standing.status, standing.data["slot"]) == (200, 4)
+    assert (standing.status, standing.data["slot"], standing.data["broken"]) == (200, 4, "")
     assert service.decide("next").data["channels"] == [0, 1]  # untried channels first, as at the start
 
 

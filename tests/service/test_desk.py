@@ -23,8 +23,8 @@ K, M, D, PATIENCE = 4, 2, 2, 6
 POLICIES = ("mp-belief-lucb", "mp-lucb-rca", "mp-swucb", "mp-ts")
 
 
-def made(policy: str) -> Settings:
-    given = {"policy": policy, "channels": K, "users": M, "dimension": D, "patience": PATIENCE}
+def made(policy: str, deadline: float | None) -> Settings:
+    given = {"policy": policy, "channels": K, "users": M, "dimension": D, "patience": PATIENCE, "deadline": deadline}
     return Settings.checked(given)
 
 
@@ -37,10 +37,11 @@ class ExactlyOnce(RuleBasedStateMachine):
 
     requests = Bundle("requests")
 
-    @initialize(policy=st.sampled_from(POLICIES))
-    def begin(self, policy: str) -> None:
+    @initialize(policy=st.sampled_from(POLICIES), deadline=st.sampled_from((None, 60.0)))
+    def begin(self, policy: str, deadline: float | None) -> None:
+        """With a deadline the policy works in a thread of its own: never too late here, and the same in the end."""
         self.folder = Path(tempfile.mkdtemp())
-        self.settings = made(policy)
+        self.settings = made(policy, deadline)
         self.office = Office(self.folder, keep=40, snapshot_every=15)
         self.office.open("main", self.settings)
         self.reference = ib.Allocator.of(self.settings)

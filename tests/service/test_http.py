@@ -323,6 +323,29 @@ def test_called_by_another_name(unchanged: InThread, host: str) -> None:
     assert reply.reason
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+@pytest.mark.parametrize("path", [DECIDE, "/allocators/main/reset"])
+def test_a_page_from_elsewhere_has_somebodys_browser_ask(unchanged: InThread, path: str, said: dict[str, str]) -> None:
+    """A form of another site needs no leave to be sent here, and would be let in without a token."""
+    reply = unchanged.say("POST", path, GOOD, **said)
+    assert reply.status == 403
+    assert reply.reason
+
+
+def test_links_from_elsewhere_lead_to_the_pages(service: InThread) -> None:
+    for path in ("/", "/playground"):
+        assert service.get(path, **{"Sec-Fetch-Site": "cross-site"}).status == 200
+    assert service.get("/allocators", Origin="http://localhost:8765").status == 200
+
+
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8765", "[::1]:8765"])
 def test_names_of_this_machine(service: InThread, host: str) -> None:
     assert service.get("/health", Host=host).status == 200

@@ -1,6 +1,7 @@
 """The office: nothing is acknowledged before it is durable, and a disk that is full for a while loses nothing."""
 
 import contextlib
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import idleband as ib
 from idleband.errors import InputError
 from idleband.service import office as office_module
-from idleband.service.journal import JournalError
+from idleband.service.journal import JournalError, Snapshot
 from idleband.service.office import Office
 from tests.service.running import InThread, Reply, eventually, feedback, in_thread, question, settings
 
@@ -189,15 +190,18 @@ def test_nobody_is_answered_before_it_is_written(tmp_path: Path) -> None:
             eventually(lambda: slots(service) == 2)
             same = ("/allocators/main/explain?request=r", "/allocators/main/explain?request=before")
             asking += [Asking(lambda: service.decide("r")), *(Asking(lambda p=p: service.get(p)) for p in same)]
+            allocator = service.within(lambda: service.service.office.desks["main"].allocator)
             said = feedback(before)
             asking.append(Asking(lambda: service.report(said)))
-            eventually(lambda: service.standing()["counts"]["reported"] == 2)
+            eventually(lambda: service.within(allocator.snapshot)["counts"]["reported"] == 2)
             asking.append(Asking(lambda: service.report(said)))
-            eventually(lambda: service.standing()["counts"]["repeated"] == 2)
+            eventually(lambda: service.within(allocator.snapshot)["counts"]["repeated"] == 2)
             asking.append(Asking(lambda: service.post("/allocators/main/vacate", {"channels": [0]})))
-            eventually(lambda: service.standing()["channel"][0]["vacated"])
+            eventually(lambda: service.within(allocator.snapshot)["channel"][0]["vacated"])
             asking.append(Asking(lambda: service.post("/allocators/main/restore", {"channels": [0]})))
-            eventually(lambda: not service.standing()["channel"][0]["vacated"])
+            eventually(lambda: not service.within(allocator.snapshot)["channel"][0]["vacated"])
+            asking.append(Asking(lambda: service.get("/allocators/main")))
+            service.within(lambda: setattr(allocator, "_broken", "slot 2: broken by this test"))
             asking.append(Asking(lambda: service.post("/allocators/main/reset", None)))
             written = service.within(lambda: service.service.office.journal.last)
             eventually(lambda: service.within(lambda: service.service.office._seq) == 6)
@@ -315,4 +319,45 @@ def test_an_end_on_a_full_disk_loses_nothing(tmp_path: Path) -> None:
         office.close()
     office = Office(tmp_path)  # the lock is free
     assert office.desks["main"].allocator.to_bytes() == state
+    office.close()
+
+
+def test_a_snapshot_that_cannot_be_made_or_written_stops_nothing(tmp_path: Path) -> None:
+    """Events go on, acknowledged; with the next one that works the journal is short again."""
+    office = Office(tmp_path, snapshot_every=10)
+    desk = office.open("main", settings())
+    office.journal._writer.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 5000)  # no snapshot is so small
+    for i in range(30):
+        desk.decide(f"r{i}", question("", i)["contexts"])
+        office.commit()
+    office.journal._writer.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10**9)
+    slot = desk.allocator.slot
+    office.journal.close()
+    again = Office(tmp_path, snapshot_every=10)
+    assert again.desks["main"].allocator.slot == slot == 30
+    assert again.desks["main"].replayed == 30
+    again.desks["main"].decide("one more", question("", 99)["contexts"])
+    again.commit()
+    again.journal.close()
+    last = Office(tmp_path)
+    assert last.desks["main"].replayed == 0
+    last.close()
+
+
+def test_a_number_that_a_snapshot_has_is_not_given_again(tmp_path: Path) -> None:
+    """An event whose write failed at the end may be in a snapshot all the same: what comes after it must come after."""
+    office = Office(tmp_path)
+    desk = office.open("main", settings())
+    desk.decide("a", question("", 1)["contexts"])
+    office.commit()
+    desk.decide("b", question("", 2)["contexts"])
+    office.journal.write([], [Snapshot(desk.number, office._seq, desk.allocator.to_bytes())])  # without its event
+    office.journal.close()
+    office = Office(tmp_path)
+    office.desks["main"].decide("c", question("", 3)["contexts"])
+    office.commit()
+    office.journal.close()
+    office = Office(tmp_path)
+    assert office.desks["main"].allocator.slot == 3
+    assert office.desks["main"].allocator.remembers("c")
     office.close()

@@ -5,9 +5,10 @@ returned in a slot is learned once. Given the same events in the same order, an 
 bit: `ask` and `parse` read what a caller gives, `decide` and `take` are all that changes what it has learned.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -31,6 +32,7 @@ from idleband.allocator.events import (
 from idleband.allocator.explanation import Explanation, explanation
 from idleband.allocator.learner import Learner, leaves
 from idleband.allocator.settings import Settings
+from idleband.allocator.worker import Worker
 from idleband.durable import write_durably
 from idleband.errors import InputError, shown
 from idleband.kernels import compile
@@ -43,6 +45,8 @@ from idleband.scenario.perturbation import perturb
 
 CHECKED_EVERY = 1024  # slots between two looks at all that was learned
 MOST_WAITING = 1000  # tasks that a policy with a deadline may be behind
+LONGEST_WAIT = 5.0  # seconds, for such a policy, before its state is saved
+LAST_SLOT = 2**52  # that can be asked for: counting on from there stays exact in every language
 COUNTS = ("decisions", "asked_for", "handed_out", "late", "fallback", "too_late", "shadowed", "agreed")
 
 
@@ -95,7 +99,8 @@ class Allocator:
         self._repeated = 0  # feedback that was there already; not saved, because it changes nothing
         self._place = np.zeros(1, np.int64)
         self._lock = Lock()
-        self._worker = None if settings.deadline is None else ThreadPoolExecutor(1, "idleband-policy")
+        self._worker = None if settings.deadline is None else Worker()
+        self.replaying = False  # what happened before is gone through again: there is no hurry
         self._waiting: deque[Future[Any]] = deque()
 
     def _new_learner(self, case: Case) -> Learner:
@@ -157,7 +162,7 @@ class Allocator:
         if slot is None:
             slot = self._slot + 1
         elif name not in self._records:
-            slot = fields.whole(slot, "slot", self._slot + 1, 2**53)
+            slot = fields.whole(slot, "slot", self._slot + 1, LAST_SLOT)
         if states is None and self._sees_states:
             raise InputError(f"states: must be given; policy {s.policy} sees all of them")
         blind = contexts is None and not self._sees_contexts
@@ -242,51 +247,55 @@ class Allocator:
         if self._broken:
             return None
         picks = np.empty(self.settings.channels, np.int64)
-        if self._worker is None or then is not None:
-            count = self._choose(sees, picks, terms)
+        if self._worker is None or self.replaying:
+            count = self._choose(self._learner, sees, picks, terms)
             if then is not None and count > 0 and not then.proposed:
                 self._counts["too_late"] += 1
                 return None
             return None if count < 0 else picks[:count]
         own = terms.copy()  # where this comes too late, the fallback writes to the other
         try:
-            count = self._submit(lambda: self._choose(sees, picks, own)).result(self.settings.deadline)
+            learner = self._learner
+            count = self._submit(lambda: self._choose(learner, sees, picks, own)).result(self.settings.deadline)
         except TimeoutError:
             self._counts["too_late"] += 1
             return None
         terms[:] = own
         return None if count < 0 else picks[:count]
 
-    def _choose(self, sees: tuple[Any, ...], picks: Ints, terms: Floats) -> int:
+    def _choose(self, learner: Learner, sees: tuple[Any, ...], picks: Ints, terms: Floats) -> int:
         """How many channels the policy picks, or less than 0: then it is out of service."""
-        learner, t = self._learner, sees[0]
+        t = sees[0]
         if t % CHECKED_EVERY == 0 and not self._broken and not learner.finite():
-            self._broken = f"slot {t}: there is a nan in what it has learned"
+            self._fail(learner, t, "there is a nan in what it has learned")
         if self._broken:
             return step.BROKEN
         try:
             count = learner.choose(learner.block, *sees, picks, terms)
         except Exception as error:
-            self._fail(t, error)
+            self._raised(learner, t, error)
             return step.BROKEN
         if count < 0:
             what = "an index is not a number" if count == step.NOT_FINITE else "its picks break the rules"
-            self._broken = f"slot {t}: {what}"
+            self._fail(learner, t, what)
         return count
 
-    def _learn(self, lesson: tuple[Any, ...]) -> None:
-        learner = self._learner
+    def _learn(self, learner: Learner, lesson: tuple[Any, ...]) -> None:
         if not self._broken:
             try:
                 learner.learn(learner.block, *lesson)
             except Exception as error:
-                self._fail(lesson[0], error)
+                self._raised(learner, lesson[0], error)
 
-    def _fail(self, t: int, error: Exception) -> None:
+    def _raised(self, learner: Learner, t: int, error: Exception) -> None:
         """What a user's own policy raises takes it out of service, and not the allocator."""
         if self.settings.source is None:
             raise error
-        self._broken = f"slot {t}: {type(error).__name__}: {error}"
+        self._fail(learner, t, f"{type(error).__name__}: {error}")
+
+    def _fail(self, learner: Learner, t: int, what: str) -> None:
+        if learner is self._learner:  # and not one that was given up
+            self._broken = f"slot {t}: {what}"
 
     def _submit(self, task: Callable[[], Any]) -> "Future[Any]":
         """Have the policy's own thread do something, after all that it was given before."""
@@ -294,15 +303,20 @@ class Allocator:
         while self._waiting and self._waiting[0].done():
             self._waiting.popleft().result()
         if len(self._waiting) >= MOST_WAITING and not self._broken:
-            self._broken = f"slot {self._slot}: it is {MOST_WAITING} tasks behind"
+            self._fail(self._learner, self._slot, f"it is {MOST_WAITING} tasks behind")
         future = self._worker.submit(task)
         self._waiting.append(future)
         return future
 
     def settle(self) -> None:
-        """Wait for a policy that is behind."""
+        """Wait for a policy that is behind, for some seconds."""
+        until = time.monotonic() + LONGEST_WAIT
         while self._waiting:
-            self._waiting.popleft().result()
+            try:
+                self._waiting[0].result(max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                raise InputError(f"policy {self.settings.policy}: is {len(self._waiting)} tasks behind; wait") from None
+            self._waiting.popleft()
 
     # --- reporting ---------------------------------------------------------------------------------------------------
 
@@ -341,11 +355,12 @@ class Allocator:
             raise self._refusal(count, report, record)
         if count:
             lesson = (ask.slot, ask.users, ask.x, record.allowed, ask.sensed, record.n, channels, news, kept)
-            if self._worker is None:
-                self._learn(lesson)
+            learner = self._learner
+            if self._worker is None or self.replaying:
+                self._learn(learner, lesson)
             else:
                 lesson = (*lesson[:-1], kept.copy())  # what comes later is not for this lesson
-                self._submit(lambda: self._learn(lesson))
+                self._submit(lambda: self._learn(learner, lesson))
             for one in (self._fallback, self._incumbent):
                 if one is not None:
                     one.learn(one.block, *lesson)
@@ -408,7 +423,10 @@ class Allocator:
     def reset(self) -> None:
         """Have the policy begin anew, having learned nothing, and decide again."""
         with self._lock:
-            self.settle()
+            if self._worker is not None:  # the other may hang
+                self._worker.abandon()
+                self._worker = Worker()
+                self._waiting.clear()
             self._learner = self._new_learner(self.settings.case)
             self._broken = ""
 

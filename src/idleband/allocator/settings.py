@@ -18,7 +18,9 @@ from idleband.simulation.engine import known_of, law_of, truth_of
 from idleband.simulation.simulate import MOST_REPLICATIONS, MOST_SEED
 
 MOST_CHANNELS, MOST_DIMENSION, MOST_PATIENCE = 10_000, 10_000, 10**6
-MOST_BYTES = 2**30  # that models of contexts may take, and contexts of decisions which still wait for feedback
+# That models of contexts may take, and decisions which still wait for feedback: together they must fit into a
+# snapshot, which SQLite limits to 10^9 bytes.
+MOST_MODELS, MOST_RECORDS = 2**29, 2**28
 PATIENCE = 1000  # slots, unless they would take too much memory
 FEEDBACKS = ("reward", "perturbation")
 
@@ -77,12 +79,12 @@ class Settings:
             users = fields.whole(own.get("users"), "users", 1, channels)
             size = channels, users, fields.whole(own.get("dimension"), "dimension", 1, MOST_DIMENSION)
         K, _, d = size
-        if CONTEXTS_SEEN in case.policy.knows and 8 * K * (d + 1) ** 2 > MOST_BYTES:
+        if CONTEXTS_SEEN in case.policy.knows and 8 * K * (d + 1) ** 2 > MOST_MODELS:
             raise InputError(
                 f"dimension = {d}: models of {K} channels would take {8 * K * (d + 1) ** 2 / 2**30:.1f} GiB; must be at"
-                f" most {MOST_BYTES // 2**30} GiB"
+                f" most {MOST_MODELS / 2**30:g} GiB"
             )
-        most = max(1, min(MOST_PATIENCE, MOST_BYTES // (8 * K * d)))
+        most = max(1, min(MOST_PATIENCE, MOST_RECORDS // (8 * K * (d + 8))))
         deadline = own.get("deadline")
         return cls(
             policy=named_policy if isinstance(named_policy, str) else case.policy.name,

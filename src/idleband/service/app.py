@@ -202,7 +202,9 @@ class Service:
         return Response(encode(desk.allocator.explain(asked).as_data()), media_type="application/json")
 
     async def show(self, request: Request) -> Response:
-        return Response(encode(self._standing(self._desk(request))), media_type="application/json")
+        desk = self._desk(request)
+        await self.office.durable()
+        return Response(encode(self._standing(desk)), media_type="application/json")
 
     def _standing(self, desk: Desk) -> dict[str, Any]:
         found = desk.allocator.snapshot()
@@ -226,7 +228,8 @@ class Service:
 
     async def reset(self, request: Request) -> Response:
         desk = self._desk(request)
-        desk.reset()
+        if desk.allocator.broken:  # one that works is left alone; so is one that was reset, if that is said again
+            desk.reset()
         await self.office.durable()
         self.feeds[desk.name].steered()
         return await self.show(request)

@@ -141,7 +141,7 @@ class Client:
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """One operation; said again, while the service cannot be reached and patience lasts."""
         try:
-            data = None if body is None else json.dumps(body, allow_nan=False).encode()
+            data = None if body is None else json.dumps(body, allow_nan=False, default=_number).encode()
         except ValueError:
             raise InputError("a nan or an infinite number cannot be sent: every number must be finite") from None
         until, wait = time.monotonic() + self._patience, 0.02
@@ -181,3 +181,10 @@ def _plain(values: Any) -> Any:
     if values is None:
         return None
     return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+def _number(value: Any) -> Any:
+    """NumPy's numbers as Python's."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be sent")

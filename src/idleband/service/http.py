@@ -265,7 +265,16 @@ class Gate:
         elif _host(headers.get("host", "")) not in self._hosts:
             # Without a token only this machine may ask; a page from elsewhere must not have its name point here.
             return problem(421, "Host: must be the name by which this service was started")
+        elif scope["path"] not in self._open and self._from_elsewhere(headers):
+            # Nor may it have the browser of somebody on this machine ask for it.
+            return problem(403, "Origin: a page from elsewhere may not ask")
         return None
+
+    def _from_elsewhere(self, headers: Headers) -> bool:
+        origin = headers.get("origin")
+        if origin is not None and _host(origin.partition("://")[2]) not in self._hosts:
+            return True
+        return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
     def _within_rate(self, address: str) -> bool:
         now, rate = time.monotonic(), self.limits.rate

@@ -121,7 +121,9 @@ class Journal:
         """Connect to a file that is ours and sound; made, if there is none."""
         log = self.path.with_name(f"{NAME}-wal")
         # Without the log after a crash, or emptied, the journal would look sound and be of an earlier time.
-        for needed, file in ((self._lock.said != "", self.path), (self._lock.said == IN_USE, log)):
+        # How many events there must be tells it better, where it is known: a backup may have merged the log.
+        in_log = self._lock.said == IN_USE and self._lock.last == 0
+        for needed, file in ((self._lock.said != "", self.path), (in_log, log)):
             if needed and not (file.exists() and file.stat().st_size):
                 raise InputError(
                     f"{file}: is missing or empty, and was not when it was used last; put it back, or remove"

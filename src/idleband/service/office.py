@@ -7,6 +7,7 @@ either; desks are then made anew from the journal, as after a crash.
 
 import asyncio
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ KEEP = 200_000  # events that stay after a snapshot has them,
 KEEP_BYTES = 2**30  # or fewer, where decisions are large
 AGAIN_AFTER = 1.0  # seconds between two attempts to come back from a failure
 MOST_ALLOCATORS = 100
+
+log = logging.getLogger("idleband.service")
 
 
 class Office:
@@ -48,8 +51,10 @@ class Office:
         """Make all desks anew from the journal; what is not in it is gone."""
         self._events: list[Event] = []  # not handed to the journal yet
         self._unwritten: dict[tuple[int, str | None], Event] = {}  # decisions that the journal does not have yet
-        self._seq = self.journal.last
-        self.desks = {stored.name: Desk(stored, self.journal, self) for stored in self.journal.stored()}
+        stored = self.journal.stored()
+        # A snapshot may have an event that could not be written after all: its number is not given again.
+        self._seq = max([self.journal.last, *(one.seq for one in stored)])
+        self.desks = {one.name: Desk(one, self.journal, self) for one in stored}
         self._adjust_keep()
         self._snapshots_due = self._seq + self.snapshot_every - sum(desk.replayed for desk in self.desks.values())
 
@@ -101,24 +106,29 @@ class Office:
         return self._all_snapshots()
 
     def _all_snapshots(self) -> list[Snapshot]:
-        return [Snapshot(desk.number, self._seq, desk.allocator.to_bytes()) for desk in self.desks.values()]
+        """Of all desks; or none, where one cannot be made now. Events are what is durable, and they go on."""
+        try:
+            return [Snapshot(desk.number, self._seq, desk.allocator.to_bytes()) for desk in self.desks.values()]
+        except Exception as error:  # a policy that hangs, or no memory
+            log.error("no snapshot", extra={"reason": str(error)})
+            return []
 
     def commit(self) -> None:
         """Write all events there are, here and now."""
         events, self._events = self._events, []
-        snapshots = self._due()
-        if events or snapshots:
-            self.journal.write(events, snapshots, self._seq if snapshots else 0)
+        if events:
+            self.journal.write(events)
             self._have_written(events)
+        _write_snapshots(self.journal, self._due(), self._seq)
 
     def close(self) -> None:
         """Write everything, with snapshots, so that the next start is quick."""
-        if self._writer is not None:
-            self._writer.stop()
+        works = self._writer.stop() if self._writer is not None else True
         events, self._events = self._events, []
         try:
-            if not self.failure:
-                self.journal.write(events, self._all_snapshots(), self._seq)
+            if works and not self.failure:
+                self.journal.write(events)
+                _write_snapshots(self.journal, self._all_snapshots(), self._seq)
         finally:
             self.journal.close()
 
@@ -149,7 +159,7 @@ class Office:
         events, self._events = self._events, []
         snapshots = self._due()
         assert self._writer is not None
-        self._writer.queue.put((events, snapshots, self._seq if snapshots else 0))
+        self._writer.queue.put((events, snapshots, self._seq))
 
     def _written(self, events: list[Event], seconds: float, error: JournalError | None) -> None:
         writing, self._writing = self._writing, None
@@ -183,6 +193,8 @@ class Office:
 class _Writer:
     """The thread that writes."""
 
+    works = True  # the last write did
+
     def __init__(self, journal: Journal, done: Callable[[list[Event], float, JournalError | None], Any]) -> None:
         self.queue: SimpleQueue[Any] = SimpleQueue()
         self._journal, self._done = journal, done
@@ -191,13 +203,28 @@ class _Writer:
 
     def _run(self) -> None:
         while (work := self.queue.get()) is not None:
+            events, snapshots, covered = work
             began, error = time.perf_counter(), None
             try:
-                self._journal.write(*work)
-            except JournalError as failure:
-                error = failure
-            self._done(work[0], time.perf_counter() - began, error)
+                self._journal.write(events)
+            except Exception as failure:  # whatever it is, whoever waits is told
+                error = failure if isinstance(failure, JournalError) else JournalError(repr(failure))
+            self.works = error is None
+            self._done(events, time.perf_counter() - began, error)
+            if self.works:
+                _write_snapshots(self._journal, snapshots, covered)
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
+        """Write what there is; whether that worked."""
         self.queue.put(None)
         self._thread.join()
+        return self.works
+
+
+def _write_snapshots(journal: Journal, snapshots: list[Snapshot], covered: int) -> None:
+    """Snapshots of all that happened up to event `covered`; where they cannot be written, events still can."""
+    if snapshots:
+        try:
+            journal.write([], snapshots, covered)
+        except JournalError as error:
+            log.error("no snapshot", extra={"reason": str(error)})

@@ -114,7 +114,8 @@ class Station:
     def flush(self, until: int = ENDLESS) -> None:
         """Send what is due in a slot; or all that there is."""
         while self._waiting and self._waiting[0][0] <= until:
-            heapq.heappop(self._waiting)[2]()
+            self._waiting[0][2]()  # if that fails it is still there, for the next time
+            heapq.heappop(self._waiting)
             self.counts["sent"] += 1
 
     def run(self, rate: float, stop: threading.Event) -> None:
@@ -124,6 +125,7 @@ class Station:
             try:
                 self.step()
             except ServiceError:  # it is starting, or ending
+                stop.wait(0.1)
                 continue
             except InputError as error:  # a rate that is too low for this pace, say: the slot is lost
                 log.warning("station", extra={"slot": self.slot, "reason": str(error)})
