@@ -324,8 +324,10 @@ def _allocator_settings(options: argparse.Namespace) -> Settings | None:
         given[key] = SET[key](value)
     if options.policy is None:
         for key in ("channels", "users", "dimension"):
-            if getattr(options, key) is not None or given:
+            if getattr(options, key) is not None:
                 raise InputError(f"--{key}: must come with --policy")
+        if given:
+            raise InputError(f"--set {options.set[0]}: must come with --policy")
         return None
     case = _case(options.policy)
     file, colon, _ = options.policy.partition(".py:")

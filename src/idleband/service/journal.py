@@ -176,6 +176,8 @@ class Journal:
             yield
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise InputError(f"{self.path}: cannot be read ({error}); it was left as it is") from None
+        except FileExistsError as error:
+            raise InputError(f"{error.filename}: must be a folder") from None
         except OSError as error:
             raise InputError(f"{error.filename or self.path}: {error.strerror or error}") from None
 
