@@ -25,3 +25,28 @@ def differ(one: ib.Allocator, other: ib.Allocator, *, whose: str = "") -> list[s
 
 def contexts(rng: np.random.Generator, allocator: ib.Allocator) -> npt.NDArray[np.float64]:
     return rng.random((allocator.settings.channels, allocator.settings.dimension))
+
+
+def plain(spoil: Any, spoil_lesson: Any = None) -> type:
+    """A user's own policy; `spoil` and `spoil_lesson` are called with the slot and may spoil what it does. It ranks
+    channels by what it earned on them, the most first. No compiler knows the second array of its memory, so that no
+    test waits for one."""
+
+    class Plain:
+        def init(params: Any, known: Any) -> Any:
+            return np.zeros(known.K), np.zeros(1, np.longdouble)
+
+        def select(known: Any, params: Any, state: Any, rng: Any, slot: Any, picks: Any) -> int:
+            slot.indices[:] = state[0]
+            count = ib.top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+            spoilt = spoil(slot, picks)
+            return count if spoilt is None else spoilt
+
+        def update(
+            known: Any, params: Any, state: Any, rng: Any, slot: Any, k: int, s: int, r: float, n: float
+        ) -> None:
+            state[0][k] += r
+            if spoil_lesson is not None:
+                spoil_lesson(slot, k)
+
+    return ib.register(name="plain")(Plain)

@@ -10,38 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idleband as ib
-from tests.allocator.inside import arrays, contexts, differ
+from idleband.allocator.allocator import MOST_WAITING
+from idleband.allocator.events import Decided
+from tests.allocator.inside import arrays, contexts, differ, plain
 
 K = 5
 
 
 def station(policy: Any = "mp-ucb", **more: Any) -> ib.Allocator:
     return ib.Allocator(policy, **{"channels": K, "users": 2, "dimension": 2, **more})
-
-
-def plain(spoil: Any, spoil_lesson: Any = None) -> type:
-    """A user's own policy; `spoil` and `spoil_lesson` are called with the slot and may spoil what it does. It ranks
-    channels by what it earned on them, the most first. No compiler knows the second array of its memory, so that no
-    test waits for one."""
-
-    class Plain:
-        def init(params: Any, known: Any) -> Any:
-            return np.zeros(known.K), np.zeros(1, np.longdouble)
-
-        def select(known: Any, params: Any, state: Any, rng: Any, slot: Any, picks: Any) -> int:
-            slot.indices[:] = state[0]
-            count = ib.top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
-            spoilt = spoil(slot, picks)
-            return count if spoilt is None else spoilt
-
-        def update(
-            known: Any, params: Any, state: Any, rng: Any, slot: Any, k: int, s: int, r: float, n: float
-        ) -> None:
-            state[0][k] += r
-            if spoil_lesson is not None:
-                spoil_lesson(slot, k)
-
-    return ib.register(name="plain")(Plain)
 
 
 # --- a policy that is late -------------------------------------------------------------------------------------------
@@ -66,7 +43,7 @@ def test_a_policy_that_is_late_is_stood_in_for_and_catches_up() -> None:
         x, available = contexts(rng, hurried), rng.random(K) < 0.8
         decision = hurried.allocate(x, available=available)
         if t in (4, 5, 6):
-            assert (decision.by, decision.proposed) == ("fallback", ())
+            assert (decision.by, decision.proposed) == ("fallback", None)
             why = "chosen by the fallback mp-ucb, because plain did not answer before its deadline."
             assert why in str(hurried.explain(decision.id))
         rewards = rng.choice([0.1, 1.0], len(decision.channels))
@@ -76,7 +53,7 @@ def test_a_policy_that_is_late_is_stood_in_for_and_catches_up() -> None:
     assert not hurried.broken
     patient = station("plain")
     for decision, x, available, rewards in history:
-        assert patient.decide(patient.ask(x, available=available), decision).channels == decision.channels
+        assert patient.decide(patient.ask(x, available=available), Decided(decision, "")) == decision
         patient.report(decision.id, rewards)
     assert not differ(hurried, patient, whose="learner")
     assert not differ(hurried, patient, whose="fallback")
@@ -106,6 +83,22 @@ def test_whoever_is_behind_is_saved_when_it_has_caught_up() -> None:
     allocator.report(decision.id, [1.0, 0.5])
     threading.Timer(0.05, gate.set).start()
     assert arrays(allocator)["learner.state.0"].tolist() == [1.0, 0.5, 0.0, 0.0, 0.0]
+
+
+def test_whoever_hangs_is_out_of_service_and_takes_no_more_memory() -> None:
+    """What it was not given before it hung is not kept for it, and it can be saved without it."""
+    gate = threading.Event()
+    plain(lambda slot, picks: gate.wait(60.0) and None)
+    allocator = station("plain", deadline=1e-4)
+    for t in range(1, 2 * MOST_WAITING):
+        decision = allocator.allocate(np.zeros((K, 2)))
+        assert decision.proposed is None
+        assert bool(allocator.broken) == (t > MOST_WAITING // 2)  # a question and a lesson each
+        allocator.report(decision.id, [1.0, 0.5])
+        assert len(allocator._waiting) <= MOST_WAITING + 1
+    assert f"plain is out of service since {allocator.broken}." in str(allocator.explain(decision.id))
+    assert ib.Allocator.from_bytes(allocator.to_bytes(), "here").broken == allocator.broken
+    gate.set()
 
 
 # --- a policy that does not work -------------------------------------------------------------------------------------
@@ -262,8 +255,9 @@ def test_a_broken_policy_has_no_say_in_the_shadow() -> None:
         decision = one.allocate(np.zeros((K, 2)))
         other.allocate(np.zeros((K, 2)))
         assert decision.by == "incumbent"
-    assert decision.proposed == ()
+    assert decision.proposed is None
     explained = one.explain(decision.id)
+    assert "plain, in its shadow, is out of service since slot 3: RuntimeError: no idea." in str(explained)
     assert all(np.isnan([term.index, term.estimate, term.width]).all() for term in explained.channels)
     assert one.to_bytes() == other.to_bytes()  # nothing that happened to lie in memory
 

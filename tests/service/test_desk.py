@@ -3,6 +3,7 @@ every acknowledged event once, in order, and never stopped."""
 
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 import idleband as ib
+from idleband.allocator import allocator as allocator_module
+from idleband.allocator.allocator import MOST_WAITING
 from idleband.allocator.events import Decision
 from idleband.allocator.settings import Settings
 from idleband.service.journal import JournalError
 from idleband.service.office import Office
+from tests.allocator.inside import plain
 
 K, M, D, PATIENCE = 4, 2, 2, 6
 POLICIES = ("mp-belief-lucb", "mp-lucb-rca", "mp-swucb", "mp-ts")
@@ -187,6 +191,76 @@ class ExactlyOnce(RuleBasedStateMachine):
             assert self.desk.allocator.to_bytes() == self.reference.to_bytes()
             self.office.journal.close()
             shutil.rmtree(self.folder)
+
+
+# --- a policy with a deadline, gone through again ---------------------------------------------------------------------
+
+
+def restarted(office: Office, folder: Path) -> Office:
+    """After a kill; and both say the same of themselves."""
+    before = office.desks["main"].allocator.snapshot()
+    office.journal.close()
+    office = Office(folder)
+    assert office.desks["main"].replayed
+    assert office.desks["main"].allocator.snapshot() == before
+    return office
+
+
+def hanging(folder: Path, gate: threading.Event, first: int, deadline: float = 0.01) -> Office:
+    """With a policy that hangs from a slot on."""
+    plain(lambda slot, picks: gate.wait(60.0) and None if slot.t >= first else None)
+    office = Office(folder)
+    office.open("main", made("plain", deadline))
+    return office
+
+
+def test_who_was_late_is_late_again(tmp_path: Path) -> None:
+    """Also where nobody asked for a channel, or an incumbent said which."""
+    gate = threading.Event()
+    office = hanging(tmp_path, gate, first=2)
+    desk, x = office.desks["main"], np.zeros((K, D)).tolist()
+    desk.decide("in time", x)
+    answers = [desk.decide("late", x), desk.decide("for nobody", x, users=0), desk.decide("told", x, incumbent=[3])]
+    assert [answer.by for answer in answers] == ["fallback", "fallback", "incumbent"]
+    assert all(answer.proposed is None for answer in answers)
+    assert desk.allocator.snapshot()["counts"]["too_late"] == 3
+    office.commit()
+    gate.set()  # what it does when there is time for it
+    desk = restarted(office, tmp_path).desks["main"]
+    assert [desk.allocator.decision(str(answer.id)) for answer in answers] == answers
+    assert desk.decide("again", x).by == "policy"
+
+
+def test_who_is_out_of_service_for_being_behind_stays_so(tmp_path: Path) -> None:
+    gate = threading.Event()
+    office = hanging(tmp_path, gate, first=1, deadline=1e-4)
+    desk, x = office.desks["main"], np.zeros((K, D)).tolist()
+    for i in range(MOST_WAITING + 2):
+        desk.decide(f"r{i}", x)
+    assert "1000 tasks behind" in desk.allocator.broken
+    office.commit()
+    gate.set()
+    desk = restarted(office, tmp_path).desks["main"]
+    assert desk.decide("next", x).by == "fallback"
+    desk.reset()
+    assert not desk.allocator.broken
+
+
+def test_who_hangs_again_does_not_keep_it_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator_module, "REPLAY_WAIT", 0.2)
+    gate = threading.Event()
+    office = hanging(tmp_path, gate, first=2)
+    desk, x = office.desks["main"], np.zeros((K, D)).tolist()
+    answers = [desk.decide(f"r{i}", x) for i in range(4)]
+    office.commit()
+    office.journal.close()
+    office = Office(tmp_path)
+    allocator = office.desks["main"].allocator
+    assert allocator.broken == "slot 2: it took more than 0.2 s"
+    assert [allocator.decision(f"r{i}") for i in range(4)] == answers
+    assert office.desks["main"].decide("next", x).by == "fallback"
+    gate.set()
+    office.close()
 
 
 TestExactlyOnce = ExactlyOnce.TestCase

@@ -43,7 +43,7 @@ def refused(own_logs: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], 
 
     def refuse(*arguments: object) -> str:
         with pytest.raises(SystemExit) as ended:
-            cli.main(["serve", *map(str, arguments)])
+            cli.main(["serve", "--port", "0", *map(str, arguments)])  # the usual one may be in use
         said = capsys.readouterr()
         assert (ended.value.code, said.out) == (2, "")
         assert said.err.startswith("idleband: ")
@@ -194,7 +194,7 @@ def test_a_life(tmp_path: Path) -> None:
         assert service.decide("first").data == answer
         assert service.report(feedback(answer)).data["repeated"] == answer["channels"]
         second = subprocess.run(
-            [sys.executable, "-m", "idleband", "serve", "--data", tmp_path / "data"],
+            [sys.executable, "-m", "idleband", "serve", "--port", "0", "--data", tmp_path / "data"],
             capture_output=True, text=True, timeout=LONG,
         )  # fmt: skip
         assert (second.returncode, second.stderr.count("\n")) == (2, 1)

@@ -22,6 +22,7 @@ from idleband.allocator.events import (
     POLICY,
     Ask,
     Conflict,
+    Decided,
     Decision,
     Id,
     Receipt,
@@ -46,6 +47,7 @@ from idleband.scenario.perturbation import perturb
 CHECKED_EVERY = 1024  # slots between two looks at all that was learned
 MOST_WAITING = 1000  # tasks that a policy with a deadline may be behind
 LONGEST_WAIT = 5.0  # seconds, for such a policy, before its state is saved
+REPLAY_WAIT = 30.0  # seconds, for each thing that it did before
 LAST_SLOT = 2**52  # that can be asked for: counting on from there stays exact in every language
 COUNTS = ("decisions", "asked_for", "handed_out", "late", "fallback", "too_late", "shadowed", "agreed")
 
@@ -176,7 +178,7 @@ class Allocator:
             None if incumbent is None else reading.channels(incumbent, s.channels, "incumbent"),
         )
 
-    def decide(self, ask: Ask, then: Decision | None = None) -> Decision:
+    def decide(self, ask: Ask, then: Decided | None = None) -> Decision:
         """Answer a question; or, with `then`, go through what was decided then, as a journal has it."""
         if ask.id in self._records:
             record = self._records[ask.id]
@@ -199,7 +201,7 @@ class Allocator:
             self._forget(t - s.patience)
         n = self._perturbations(ask.x) if self._told else self._untold
         sees = (t, ask.users, ask.x, allowed, ask.sensed, n)
-        proposed = self._propose(sees, terms, then)
+        proposed, broken = self._propose(sees, terms, then)
         by, channels = POLICY, proposed
         if ask.incumbent is not None:
             by, channels = INCUMBENT, np.array([k for k in ask.incumbent if allowed[k]][: ask.users], np.int64)
@@ -208,22 +210,26 @@ class Allocator:
         elif channels is None:
             by, channels = FALLBACK, self._picks(self._fallback, sees, terms)
         handed = tuple(channels.tolist())
-        if then is not None and handed != then.channels:  # another version of the policy decided then
-            by, handed, channels = then.by, then.channels, np.array(then.channels, np.int64)
-        would = handed if proposed is channels else () if proposed is None else tuple(proposed.tolist())
+        would = handed if proposed is channels else None if proposed is None else tuple(proposed.tolist())
         decision = Decision(ask.id, handed, t, by, would)
+        if then is not None and decision != then.decision:  # another version of the policy decided then
+            decision = then.decision
+            by, handed, would = decision.by, decision.channels, decision.proposed
+            channels = np.array(handed, np.int64)
         self._records[ask.id] = Record(
-            ask, decision, allowed, n, terms, channels, self._nothing[:, : len(handed)].copy(), self._broken
+            ask, decision, allowed, n, terms, channels, self._nothing[:, : len(handed)].copy(), broken
         )
         counts = self._counts
         counts["decisions"] += 1
         counts["asked_for"] += ask.users
         counts["handed_out"] += len(handed)
+        if would is None and not broken:
+            counts["too_late"] += 1
         if by == FALLBACK:
             counts["fallback"] += 1
         elif by == INCUMBENT:
             counts["shadowed"] += len(handed)
-            counts["agreed"] += len(set(handed) & set(would))
+            counts["agreed"] += len(set(handed) & set(would or ()))
         return decision
 
     def _forget(self, last: int) -> None:
@@ -242,26 +248,37 @@ class Allocator:
 
     # --- a policy that may be late, or not work ----------------------------------------------------------------------
 
-    def _propose(self, sees: tuple[Any, ...], terms: Floats, then: Decision | None) -> Ints | None:
-        """What the policy picks; None if it does not work, or not in time."""
-        if self._broken:
-            return None
+    def _propose(self, sees: tuple[Any, ...], terms: Floats, then: Decided | None) -> tuple[Ints | None, str]:
+        """What the policy picks, None if it does not work, or not in time; and why it is out of service, if it is."""
         picks = np.empty(self.settings.channels, np.int64)
-        if self._worker is None or self.replaying:
-            count = self._choose(self._learner, sees, picks, terms)
-            if then is not None and count > 0 and not then.proposed:
-                self._counts["too_late"] += 1
-                return None
-            return None if count < 0 else picks[:count]
-        own = terms.copy()  # where this comes too late, the fallback writes to the other
+        own = terms.copy() if self._worker is not None else terms  # where it is too late, the fallback writes to these
+        count = self._choose_in_time(sees, picks, own) if not self._broken else step.BROKEN
+        if then is not None:  # it may have been late then, or found to be behind: neither comes again by itself
+            self._broken = then.broken or self._broken
+            if then.decision.proposed is None:
+                return None, then.broken
+        if count < 0:
+            return None, self._broken
+        if own is not terms:
+            terms[:] = own
+        return picks[:count], self._broken
+
+    def _choose_in_time(self, sees: tuple[Any, ...], picks: Ints, terms: Floats) -> int:
+        """As `_choose`, and less than 0 also where it is too late."""
+        learner = self._learner
+        if self._worker is None:
+            return self._choose(learner, sees, picks, terms)
+        count = self._wait_for(self._submit(lambda: self._choose(learner, sees, picks, terms)), sees[0])
+        return step.BROKEN if count is None else count
+
+    def _wait_for(self, doing: "Future[Any]", t: int) -> Any:
+        """What the policy's own thread makes of a task; None if that is not there in time."""
         try:
-            learner = self._learner
-            count = self._submit(lambda: self._choose(learner, sees, picks, own)).result(self.settings.deadline)
+            return doing.result(REPLAY_WAIT if self.replaying else self.settings.deadline)
         except TimeoutError:
-            self._counts["too_late"] += 1
+            if self.replaying:  # a policy that hangs does not keep its allocator from starting again
+                self._fail(self._learner, t, f"it took more than {REPLAY_WAIT:g} s")
             return None
-        terms[:] = own
-        return None if count < 0 else picks[:count]
 
     def _choose(self, learner: Learner, sees: tuple[Any, ...], picks: Ints, terms: Floats) -> int:
         """How many channels the policy picks, or less than 0: then it is out of service."""
@@ -308,10 +325,10 @@ class Allocator:
         self._waiting.append(future)
         return future
 
-    def settle(self) -> None:
-        """Wait for a policy that is behind, for some seconds."""
-        until = time.monotonic() + LONGEST_WAIT
-        while self._waiting:
+    def settle(self, longest: float = LONGEST_WAIT) -> None:
+        """Wait for a policy that is behind, for some seconds; not for one that is out of service, and may hang."""
+        until = time.monotonic() + longest
+        while self._waiting and not self._broken:
             try:
                 self._waiting[0].result(max(0.0, until - time.monotonic()))
             except TimeoutError:
@@ -356,11 +373,13 @@ class Allocator:
         if count:
             lesson = (ask.slot, ask.users, ask.x, record.allowed, ask.sensed, record.n, channels, news, kept)
             learner = self._learner
-            if self._worker is None or self.replaying:
+            if self._worker is None:
                 self._learn(learner, lesson)
-            else:
+            elif not self._broken:
                 lesson = (*lesson[:-1], kept.copy())  # what comes later is not for this lesson
-                self._submit(lambda: self._learn(learner, lesson))
+                doing = self._submit(lambda: self._learn(learner, lesson))
+                if self.replaying:
+                    self._wait_for(doing, ask.slot)
             for one in (self._fallback, self._incumbent):
                 if one is not None:
                     one.learn(one.block, *lesson)
@@ -440,6 +459,11 @@ class Allocator:
         """A decision of the last `patience` slots again."""
         return self._record(id).decision
 
+    def decided(self, id: Id) -> Decided:
+        """The same as a journal keeps it."""
+        record = self._record(id)
+        return Decided(record.decision, record.broken)
+
     def explain(self, id: Id) -> Explanation:
         """Why a decision of the last `patience` slots was taken, in words and numbers."""
         with self._lock:
@@ -509,14 +533,21 @@ class Allocator:
 
     def to_bytes(self) -> bytes:
         """What `save` writes."""
-        self.settle()
+        return self.picture()()
+
+    def picture(self, longest: float = LONGEST_WAIT) -> Callable[[], bytes]:
+        """All of it as it is now, after waiting for a policy that is behind: a function that makes bytes of it, which
+        takes longer and may be called from another thread."""
+        self.settle(longest)
         head = {
             "settings": self.settings.as_data(),
             "slot": self._slot,
             "broken": self._broken,
-            "counts": self._counts,
+            "counts": self._counts.copy(),
         }
-        return saved.pack(head, dict(self._arrays()), list(self._records.values()))
+        arrays = {name: array.copy() for name, array in self._arrays()}
+        records = [record._replace(kept=record.kept.copy()) for record in self._records.values()]  # all else stays
+        return lambda: saved.pack(head, arrays, records)
 
     @classmethod
     def from_bytes(cls, data: bytes, place: str) -> "Allocator":

@@ -50,7 +50,14 @@ class Decision(NamedTuple):
     channels: tuple[int, ...]
     slot: int
     by: str  # policy, incumbent or fallback
-    proposed: tuple[int, ...]  # what the policy would have handed out; the same, if it decided
+    proposed: tuple[int, ...] | None  # what the policy would have handed out; None if it had no say
+
+
+class Decided(NamedTuple):
+    """A decision as a journal keeps it, to be gone through again."""
+
+    decision: Decision
+    broken: str  # why the policy was out of service then; empty if it was not
 
 
 class Report(NamedTuple):

@@ -94,9 +94,13 @@ def _text(settings: Settings, record: Record, rows: tuple[Term, ...], label: str
     handed = [rows[k] for k in decision.channels]
     words = [_opening(settings, record, label)]
     if decision.by == "incumbent":
-        agreed = set(decision.channels) & set(decision.proposed)
-        words.append(f"{label}, in its shadow, would have taken {_listed(decision.proposed)}: {len(agreed)} in common.")
-        handed = [rows[k] for k in decision.proposed]
+        if decision.proposed is None:
+            words.append(f"{label}, in its shadow, {_excuse(record)}.")
+        else:
+            agreed = set(decision.channels) & set(decision.proposed)
+            would = f"would have taken {_listed(decision.proposed)}: {len(agreed)} in common"
+            words.append(f"{label}, in its shadow, {would}.")
+        handed = [rows[k] for k in decision.proposed or ()]
     untried = [term for term in handed if math.isinf(term.index)]
     ranked = sorted((term for term in handed if math.isfinite(term.index)), key=lambda term: -term.index)
     if untried:
@@ -133,9 +137,13 @@ def _opening(settings: Settings, record: Record, label: str) -> str:
     if decision.by == "incumbent":
         return f"{opening}, as the incumbent has it."
     if decision.by == "fallback":
-        why = f"is out of service since {record.broken}" if record.broken else "did not answer before its deadline"
-        return f"{opening}, chosen by the fallback {label}, because {settings.case.label} {why}."
+        return f"{opening}, chosen by the fallback {label}, because {settings.case.label} {_excuse(record)}."
     return f"{opening}, chosen by {label}."
+
+
+def _excuse(record: Record) -> str:
+    """Why the policy had no say."""
+    return f"is out of service since {record.broken}" if record.broken else "did not answer before its deadline"
 
 
 def _reasons(term: Term, estimate_is: str) -> str:

@@ -75,12 +75,12 @@ def records(head: dict[str, Any], arrays: Arrays, settings: Settings) -> list[Re
     at, slot = 0, 0
     for i, one in enumerate(head["records"]):
         slot = fields.whole(one["slot"], "slot", slot + 1, 2**53)
-        channels, proposed = (reading.channels(one[name], K, name) for name in ("channels", "proposed"))
+        channels = reading.channels(one["channels"], K, "channels")
+        proposed, given = (_perhaps_channels(one, name, K) for name in ("proposed", "incumbent"))
         decision = Decision(
             slot if one["id"] == slot else reading.name(one["id"]), channels, slot,
             fields.choice(one["by"], "by", (POLICY, INCUMBENT, FALLBACK)), proposed,
         )  # fmt: skip
-        given = None if one["incumbent"] is None else reading.channels(one["incumbent"], K, "incumbent")
         users = fields.whole(one["users"], "users", 0, settings.users)
         ask = Ask(decision.id, slot, users, incumbent=given, **{name: arrays[f"ask.{name}"][i] for name in OF_ASK})
         of_record = {name: arrays[f"record.{name}"][i] for name in OF_RECORD}
@@ -92,6 +92,10 @@ def records(head: dict[str, Any], arrays: Arrays, settings: Settings) -> list[Re
         )  # fmt: skip
     head["slot"] = fields.whole(head["slot"], "slot", slot, 2**53)
     return found
+
+
+def _perhaps_channels(one: dict[str, Any], name: str, K: int) -> tuple[int, ...] | None:
+    return None if one[name] is None else reading.channels(one[name], K, name)
 
 
 def refill(mine: Arrays, stored: Arrays) -> None:

@@ -296,9 +296,8 @@ class Service:
 
 
 def _answer(decision: Any) -> Answer:
-    return Answer(
-        str(decision.id), decision.slot, list(decision.channels), decision.by, list(decision.proposed)
-    )  # fmt: skip
+    proposed = None if decision.proposed is None else list(decision.proposed)
+    return Answer(str(decision.id), decision.slot, list(decision.channels), decision.by, proposed)
 
 
 async def _no_such_place(request: Request, error: Any) -> Response:

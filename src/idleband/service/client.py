@@ -74,8 +74,8 @@ class Client:
         found = self.call(
             "POST", f"{self._at}/decide", {key: value for key, value in body.items() if value is not None}
         )
-        channels, proposed = tuple(found["channels"]), tuple(found["proposed"])
-        return Decision(found["request"], channels, found["slot"], found["by"], proposed)
+        proposed = None if found["proposed"] is None else tuple(found["proposed"])
+        return Decision(found["request"], tuple(found["channels"]), found["slot"], found["by"], proposed)
 
     def report(
         self,

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from idleband.allocator.allocator import Allocator
-from idleband.allocator.events import Ask, Conflict, Decision, Receipt, Report, Unknown
+from idleband.allocator.events import Ask, Conflict, Decided, Decision, Receipt, Report, Unknown
 from idleband.allocator.settings import Settings
 from idleband.errors import InputError, shown
 from idleband.service.journal import DECIDE, LATE, REPORT, RESET, RESTORE, VACATE, Event, Journal, Stored
@@ -24,7 +24,8 @@ class _Decided(msgspec.Struct, array_like=True):
     incumbent: tuple[int, ...] | None
     channels: tuple[int, ...]
     by: str
-    proposed: tuple[int, ...]
+    proposed: tuple[int, ...] | None
+    broken: str
 
 
 class _Reported(msgspec.Struct, array_like=True):
@@ -76,8 +77,8 @@ class Desk:
     def _replay(self, event: Event) -> None:
         allocator = self.allocator
         if event.kind == DECIDE:
-            ask, decision = self._read(event)
-            allocator.decide(ask, then=decision)
+            ask, then = self._read(event)
+            allocator.decide(ask, then)
         elif event.kind == REPORT:
             said = _reported(event.body)
             assert event.request is not None
@@ -91,7 +92,7 @@ class Desk:
         elif event.kind == RESET:
             allocator.reset()
 
-    def _read(self, event: Event) -> tuple[Ask, Decision]:
+    def _read(self, event: Event) -> tuple[Ask, Decided]:
         s, kept, request = self.allocator.settings, _decided(event.body), event.request
         assert request is not None
         ask = Ask(
@@ -103,7 +104,7 @@ class Desk:
             np.frombuffer(kept.sensed, np.int64).copy(),
             kept.incumbent,
         )
-        return ask, Decision(request, kept.channels, kept.slot, kept.by, kept.proposed)
+        return ask, Decided(Decision(request, kept.channels, kept.slot, kept.by, kept.proposed), kept.broken)
 
     # --- what clients ask --------------------------------------------------------------------------------------------
 
@@ -112,16 +113,16 @@ class Desk:
         allocator = self.allocator
         new = not allocator.remembers(request)
         if new and (event := self._events.decision(self.number, request)) is not None:
-            then, decision = self._read(event)
-            if not allocator.ask(contexts, id=request, **{**more, "slot": None}).same_as(then):
+            asked, then = self._read(event)
+            if not allocator.ask(contexts, id=request, **{**more, "slot": None}).same_as(asked):
                 raise Conflict(f"request = {shown(request)}: was used for another question before")
-            return decision
+            return then.decision
         ask = allocator.ask(contexts, id=request, **more)
         decision = allocator.decide(ask)
         if new:
             self._events.append(self.number, DECIDE, request, _packed(_Decided(
                 ask.slot, ask.users, ask.x.tobytes(), ask.available.tobytes(), ask.sensed.tobytes(), ask.incumbent,
-                decision.channels, decision.by, decision.proposed,
+                decision.channels, decision.by, decision.proposed, allocator.decided(request).broken,
             )))  # fmt: skip
         return decision
 

@@ -30,7 +30,9 @@ class Answer(Struct):
     slot: int
     channels: list[int]
     by: Annotated[str, Meta(description="policy, incumbent or fallback")]
-    proposed: Annotated[list[int], Meta(description="what the policy would have handed out")]
+    proposed: (
+        Annotated[list[int], Meta(description="what the policy would have handed out; null: it had no say")] | None
+    )
 
 
 class Outcome(Struct, forbid_unknown_fields=True, kw_only=True):

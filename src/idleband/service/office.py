@@ -13,21 +13,29 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
-from idleband.allocator.allocator import Allocator
+from idleband.allocator.allocator import LONGEST_WAIT, Allocator
 from idleband.allocator.settings import Settings
 from idleband.errors import InputError, check_name
 from idleband.service.desk import Desk
 from idleband.service.journal import DECIDE, Event, Journal, JournalError, Snapshot
 
 SNAPSHOT_EVERY = 20_000  # events
+SNAPSHOT_WAIT = 0.1  # seconds, for a policy that is behind; everybody waits meanwhile
 KEEP = 200_000  # events that stay after a snapshot has them,
 KEEP_BYTES = 2**30  # or fewer, where decisions are large
 AGAIN_AFTER = 1.0  # seconds between two attempts to come back from a failure
 MOST_ALLOCATORS = 100
 
 log = logging.getLogger("idleband.service")
+
+
+class Pictures(NamedTuple):
+    """All desks after one event; to be written as snapshots when they have been made bytes of."""
+
+    seq: int
+    of: dict[int, Callable[[], bytes]]  # by the number of the desk
 
 
 class Office:
@@ -98,20 +106,21 @@ class Office:
 
     # --- making it durable -------------------------------------------------------------------------------------------
 
-    def _due(self) -> list[Snapshot]:
-        """Snapshots, if it is time for them."""
+    def _due(self) -> Pictures | None:
+        """Pictures, if it is time for them."""
         if self._seq < self._snapshots_due:
-            return []
-        self._snapshots_due = self._seq + self.snapshot_every
-        return self._all_snapshots()
+            return None
+        pictures = self._pictures(SNAPSHOT_WAIT)
+        self._snapshots_due = self._seq + (self.snapshot_every if pictures else 1 + self.snapshot_every // 20)
+        return pictures
 
-    def _all_snapshots(self) -> list[Snapshot]:
+    def _pictures(self, longest: float) -> Pictures | None:
         """Of all desks; or none, where one cannot be made now. Events are what is durable, and they go on."""
         try:
-            return [Snapshot(desk.number, self._seq, desk.allocator.to_bytes()) for desk in self.desks.values()]
-        except Exception as error:  # a policy that hangs, or no memory
+            return Pictures(self._seq, {desk.number: desk.allocator.picture(longest) for desk in self.desks.values()})
+        except (InputError, MemoryError) as error:  # a policy that is behind
             log.error("no snapshot", extra={"reason": str(error)})
-            return []
+            return None
 
     def commit(self) -> None:
         """Write all events there are, here and now."""
@@ -119,7 +128,7 @@ class Office:
         if events:
             self.journal.write(events)
             self._have_written(events)
-        _write_snapshots(self.journal, self._due(), self._seq)
+        _write_snapshots(self.journal, self._due())
 
     def close(self) -> None:
         """Write everything, with snapshots, so that the next start is quick."""
@@ -128,7 +137,7 @@ class Office:
         try:
             if works and not self.failure:
                 self.journal.write(events)
-                _write_snapshots(self.journal, self._all_snapshots(), self._seq)
+                _write_snapshots(self.journal, self._pictures(LONGEST_WAIT))
         finally:
             self.journal.close()
 
@@ -157,9 +166,8 @@ class Office:
             return
         self._writing, self._gathering = self._gathering, None
         events, self._events = self._events, []
-        snapshots = self._due()
         assert self._writer is not None
-        self._writer.queue.put((events, snapshots, self._seq))
+        self._writer.queue.put((events, self._due()))
 
     def _written(self, events: list[Event], seconds: float, error: JournalError | None) -> None:
         writing, self._writing = self._writing, None
@@ -203,7 +211,7 @@ class _Writer:
 
     def _run(self) -> None:
         while (work := self.queue.get()) is not None:
-            events, snapshots, covered = work
+            events, pictures = work
             began, error = time.perf_counter(), None
             try:
                 self._journal.write(events)
@@ -212,7 +220,7 @@ class _Writer:
             self.works = error is None
             self._done(events, time.perf_counter() - began, error)
             if self.works:
-                _write_snapshots(self._journal, snapshots, covered)
+                _write_snapshots(self._journal, pictures)
 
     def stop(self) -> bool:
         """Write what there is; whether that worked."""
@@ -221,10 +229,11 @@ class _Writer:
         return self.works
 
 
-def _write_snapshots(journal: Journal, snapshots: list[Snapshot], covered: int) -> None:
-    """Snapshots of all that happened up to event `covered`; where they cannot be written, events still can."""
-    if snapshots:
+def _write_snapshots(journal: Journal, pictures: Pictures | None) -> None:
+    """Where they cannot be written, events still can."""
+    if pictures is not None and pictures.of:
         try:
-            journal.write([], snapshots, covered)
-        except JournalError as error:
+            snapshots = [Snapshot(number, pictures.seq, made()) for number, made in pictures.of.items()]
+            journal.write([], snapshots, pictures.seq)
+        except (JournalError, MemoryError) as error:
             log.error("no snapshot", extra={"reason": str(error)})
