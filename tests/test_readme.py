@@ -1,12 +1,15 @@
 """The commands and code blocks of the README and the docs, run as they stand."""
 
+import contextlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,18 +80,43 @@ def test_make_serve_starts_a_service_that_lives(tmp_path: Path) -> None:
         ["make", "-n", "serve", "PORT=0"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     (command,) = (line for line in plan.splitlines() if "idleband serve" in line)
-    words = shlex.split(command.removeprefix(".venv/bin/"))
-    with subprocess.Popen(words, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+    with serving(command.removeprefix(".venv/bin/"), tmp_path) as url, Client(url) as client:
+        deadline = time.monotonic() + 60
+        while client.snapshot()["counts"]["reported"] < 50:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def serving(command: str, folder: Path) -> Iterator[str]:
+    """While a service runs, its address."""
+    words = shlex.split(command)
+    with subprocess.Popen(words, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            with Client(process.stdout.readline().split()[-1]) as client:
-                deadline = time.monotonic() + 60
-                while client.snapshot()["counts"]["reported"] < 50:
-                    assert time.monotonic() < deadline
-                    time.sleep(0.2)
+            yield process.stdout.readline().split()[-1]
         finally:
             process.terminate()
             assert process.wait(timeout=30) == 0
+
+
+def test_what_the_service_is_asked_in_the_docs(tmp_path: Path) -> None:
+    page = ROOT / "docs/service.md"
+    start, requests = blocks(page, "sh")
+    (client,) = blocks(page, "py")
+    with serving(f"{start.strip()} --port 0", tmp_path) as url:
+        port = url.rpartition(":")[2]
+        if shutil.which("curl"):
+            failing = requests.replace("8765", port).replace("curl ", "curl -sS --fail-with-body ")
+            done = shell(f"set -e\n{failing}", tmp_path)
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert '"learned":[1]' in done.stdout
+            with Client(url, "second") as second:
+                assert second.snapshot()["settings"]["parameters"]["beta"] == 0.5
+        (tmp_path / "client.py").write_text(client.replace("8765", port))
+        done = shell(f"{shlex.quote(sys.executable)} client.py", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("Slot ")
 
 
 def test_commands_of_the_readme(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_words_for_channels_that_could_not_be_had() -> None:
     assert text == (
         "Slot 1: channel 1 of 4 (3 were asked for), chosen by mp-ucb."
         " It has not been tried yet, and comes first for that."
-        " Channel 3 is not available. Channel 2 is to be left."
+        " Channel 3 is not available. Channel 2 is vacated."
         " Channel 4 is withheld: a primary user is more likely than 40%."
     )
     statuses = [term.status for term in allocator.explain(1).channels]

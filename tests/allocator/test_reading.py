@@ -31,7 +31,7 @@ def used() -> ib.Allocator:
 BAD_QUESTIONS: list[tuple[dict[str, Any], str]] = [
     ({"contexts": None, "policy": "mp-lucb"}, "contexts: must be 4 rows, one a channel, of 2 numbers each"),
     ({"contexts": 1.0}, "contexts: must be 4 rows"),
-    ({"contexts": X[:3]}, "contexts: must be 4 rows"),
+    ({"contexts": X[:3]}, "contexts of shape (3, 2): must be 4 rows"),
     ({"contexts": [*X[:3], [1.0]]}, "contexts: must be 4 rows"),
     ({"contexts": np.zeros((d, K))}, "contexts of shape (2, 4): must be 4 rows"),
     ({"contexts": np.zeros((1, K, d))}, "contexts of shape (1, 4, 2): must be 4 rows"),
@@ -40,7 +40,7 @@ BAD_QUESTIONS: list[tuple[dict[str, Any], str]] = [
     ({"contexts": spoilt("0.5")}, "contexts: must be"),
     ({"contexts": spoilt({})}, "contexts: must be"),
     ({"contexts": spoilt(1j)}, "contexts: must be"),
-    ({"contexts": np.full((K, d), 1j)}, "contexts of shape (4, 2): must be"),
+    ({"contexts": np.full((K, d), 1j)}, "contexts: must be"),
     ({"contexts": spoilt(10**400)}, "contexts: must be"),
     ({"contexts": spoilt(None)}, "contexts[2][1] = nan: must be a finite number of at most 1e+06 in size"),
     ({"contexts": spoilt(NAN)}, "contexts[2][1] = nan: must be a finite number"),
@@ -64,10 +64,11 @@ BAD_QUESTIONS: list[tuple[dict[str, Any], str]] = [
     ({"available": np.full(K, NAN)}, "available = "),
     ({"available": 1}, "available = 1: must be"),
     ({"available": np.ones((K, 1), bool)}, "available = "),
-    ({"states": [0, 1, 2, 0]}, "states = [0, 1, 2, 0]: must be 4 states, one a channel, None where it was not sensed"),
+    ({"states": [0, 1, 2, 0]}, "states = [0, 1, 2, 0]: must be 4, one a channel, 0 (a primary user is there)"),
     ({"states": [0, 1, -2, 0]}, "states = "),
     ({"states": [0, 1, 0.5, 0]}, "states = "),
     ({"states": [0, 1, INF, 0]}, "states = "),
+    ({"states": [0, 1, NAN, None]}, "states = "),
     ({"states": [0, 1, 0]}, "states = "),
     ({"states": "free"}, "states = 'free': must be"),
     ({"states": ["0", "1", "1", "1"]}, "states = "),
@@ -171,12 +172,19 @@ def test_rewards_without_limits_have_one() -> None:
     assert allocator.report(decision.id, {decision.channels[0]: -50.0}).learned == decision.channels[:1]
 
 
-@pytest.mark.parametrize("nothing", [[None] * 3, [NAN] * 3, {}, {1: None}, np.full(3, NAN)])
+@pytest.mark.parametrize("nothing", [[None] * 3, {}, {1: None}, np.full(3, None)])
 def test_a_report_of_nothing_is_one(nothing: Any) -> None:
     allocator = used()
     before = allocator.to_bytes()
     assert allocator.report(5, nothing) == ib.Receipt(())
     assert allocator.to_bytes() == before
+
+
+@pytest.mark.parametrize("spoilt", [[NAN] * 3, [1.0, NAN, None], np.array([1.0, NAN, 0.1]), {1: NAN}])
+def test_a_nan_is_a_mistake_and_not_a_gap(spoilt: Any) -> None:
+    allocator = used()
+    refused(allocator, lambda: allocator.report(5, spoilt), "rewards = ")
+    refused(allocator, lambda: allocator.report(5, [1.0, 1.0, 1.0], spoilt), "states = ")
 
 
 @pytest.mark.parametrize("call", ["vacate", "restore"])

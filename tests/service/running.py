@@ -75,7 +75,7 @@ class Reply(NamedTuple):
         assert self.data["status"] == self.status
         reason = self.data["detail"]
         assert len(reason.splitlines()) == 1, reason
-        assert len(reason) < 500, reason
+        assert len(reason) < 700, reason
         return str(reason)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import idleband
+from tests.allocator.inside import plain
 from tests.service.running import LONG, D, InThread, K, M, eventually, feedback, in_thread, question, settings
 
 NEW = {"name": "new", "policy": "mp-ucb", "channels": K, "users": M, "dimension": D}
@@ -159,8 +160,32 @@ def test_after_a_restart_all_is_as_it_was(tmp_path: Path) -> None:
 
 def test_health(service: InThread) -> None:
     assert service.get("/health").data == {
-        "status": "ok", "version": idleband.__version__, "allocators": 1, "journal": "ok",
+        "status": "ok", "version": idleband.__version__, "allocators": 1, "journal": "ok", "out_of_service": {},
     }  # fmt: skip
+
+
+def test_a_policy_out_of_service_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Once in the log, and in /health as long as it is."""
+
+    def raising(slot: Any, picks: Any) -> None:
+        if slot.t > 1:
+            raise RuntimeError("no idea")
+
+    plain(raising)
+    with in_thread(tmp_path, main=settings("plain")) as service:
+        for i in range(4):
+            assert service.report(feedback(service.decide(f"r{i}", i).data)).status == 200
+        assert service.get("/health").data["out_of_service"] == {"main": "slot 2: RuntimeError: no idea"}
+        (told,) = (record for record in caplog.records if record.message == "policy out of service")
+        assert (told.allocator, told.reason) == ("main", "slot 2: RuntimeError: no idea")  # type: ignore[attr-defined]
+        service.post("/allocators/main/reset", {})
+        assert service.get("/health").data["out_of_service"] == {}
+
+
+def test_why_something_was_refused_is_in_the_log(service: InThread, caplog: pytest.LogCaptureFixture) -> None:
+    reason = service.decide("first", users=99).reason
+    (told,) = (record for record in caplog.records if record.message == "refused")
+    assert told.reason == reason  # type: ignore[attr-defined]
 
 
 # --- watching --------------------------------------------------------------------------------------------------------

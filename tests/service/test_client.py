@@ -1,10 +1,12 @@
 """The client: answers as the library gives them, mistakes as the library raises them, and patience."""
 
 import http.server
+import json
 import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +56,8 @@ def test_it_is_like_an_allocator_here(service: InThread, client: Client) -> None
     found, expected = client.snapshot(), here.snapshot()
     expected["last"]["request"] = expected["last"].pop("id")
     expected["last"] = {key: list(v) if isinstance(v, tuple) else v for key, v in expected["last"].items()}
-    assert found == {"name": "main", **expected}
+    its = json.loads(json.dumps(here.settings.as_data()))
+    assert found == {"name": "main", **expected, "settings": its}
     client.reset()
     assert client.health()["status"] == "ok"
 
@@ -92,10 +95,31 @@ def test_mistakes_are_those_of_the_library(client: Client, service: InThread) ->
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_what_json_cannot_say(client: Client, number: float) -> None:
-    with pytest.raises(InputError, match="number"):
+    with pytest.raises(InputError, match="contexts: holds a nan or an infinite number"):
         client.decide([[number, 0.0]] * K)
-    with pytest.raises(InputError, match="number"):
+    with pytest.raises(InputError, match="outcomes: holds a nan or an infinite number"):
         client.report("mine", {0: number})
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda client: client.report("mine", [1.0, 0.1]), "rewards = \\[1.0, 0.1\\]: must be a dict by channel"),
+        (lambda client: client.report("mine", {0: 1.0}, states=[1]), "states = \\[1\\]: must be a dict by channel"),
+        (lambda client: client.report("mine", {0: 1.0}, {1: 1}), "states: channel 1 has no reward"),
+        (lambda client: client.report("mine", {0: None}), "reward"),
+        (lambda client: client.report("mine", {0: "1.0"}), "reward"),
+        (lambda client: client.vacate(1), "channels"),
+        (lambda client: client.restore("1"), "channels"),
+        (lambda client: client.decide(CONTEXTS, users="2"), "users"),
+        (lambda client: client.decide(CONTEXTS, states={0: 1}), "states"),
+        (lambda client: client.decide(object()), "body: object cannot be sent"),
+    ],
+)
+def test_mistakes_of_a_caller(client: Client, call: Any, says: str) -> None:
+    client.decide(CONTEXTS, request="mine")
+    with pytest.raises(InputError, match=says):
+        call(client)
 
 
 @pytest.mark.parametrize("name", ["a b", "ä/ö", "a?b=c", "../main", "%2e"])

@@ -195,7 +195,7 @@ NEW = {"name": "other", "policy": "mp-ucb", "channels": K, "users": 2, "dimensio
 SETTINGS = {
     "no name": {"name": None},
     "a name with a slash": {"name": "a/b"},
-    "a name that leads elsewhere": {"name": "a..b"},
+    "a name that leads elsewhere": {"name": "../b"},
     "a name of 81 letters": {"name": "a" * 81},
     "no policy of ours": {"policy": "mp-nothing"},
     "somebody's own policy": {"policy": "file.py:x"},
@@ -399,6 +399,28 @@ def test_a_token_is_enough_whatever_the_name(guarded: InThread) -> None:
 def test_health_and_pages_need_no_token(guarded: InThread) -> None:
     for path in ("/health", "/", "/playground"):
         assert guarded.get(path, Authorization="").status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "body: is empty"),
+        (with_(user=1), "unknown field 'user': did you mean 'users'? Known: request, contexts, users"),
+        (with_(contexts=[[float("nan")] * D] * K), "NaN and Infinity are no numbers of JSON"),
+        (with_(contexts=[[0.5] * D] * 3), "contexts of shape (3, 2): must be 4 rows"),
+        (with_(states=[2] * K), "0 (a primary user is there) or 1 (none is)"),
+    ],
+)
+def test_what_is_meant_is_said(unchanged: InThread, body: bytes, says: str) -> None:
+    assert says in unchanged.post("/allocators/main/decide", body).reason
+
+
+def test_a_policy_that_there_is_not(unchanged: InThread) -> None:
+    for policy, says in (
+        ("mp-luc", "unknown policy 'mp-luc': did you mean 'mp-lucb'? Known: mp-random"),
+        ("mp-lucb:beta=1", "its parameters go into `parameters`"),
+    ):
+        assert says in unchanged.post("/allocators", {**NEW, "policy": policy}).reason
 
 
 # --- how much and how often ------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def test_a_name_has_one_kind_of_settings(tmp_path: Path) -> None:
     office = Office(tmp_path)
     desk = office.open("main", settings())
     assert office.open("main", settings()) is desk
-    with pytest.raises(InputError, match="other settings"):
+    with pytest.raises(InputError, match="main: is there with seed = 0, and not 1; choose"):
         office.open("main", settings(seed=1))
     office.close()
 

@@ -109,8 +109,11 @@ def test_a_folder_in_use(refused: Any, tmp_path: Path) -> None:
 def test_other_settings_for_an_allocator_that_is_there(refused: Any, tmp_path: Path) -> None:
     with in_thread(tmp_path / "data") as service:
         service.decide("r")
-    for more in (("--set", "seed=1"), ("--channels", 5), ("--policy", "mp-ucb:L=2")):
-        assert "main: is there with other settings" in refused("--data", tmp_path / "data", *NEW, *more)
+    for more, differs in (
+        (("--set", "seed=1"), "seed = 0, and not 1"), (("--channels", 5), "channels = 4, and not 5"),
+        (("--policy", "mp-ucb:L=2"), "parameters = "),
+    ):  # fmt: skip
+        assert f"main: is there with {differs}" in refused("--data", tmp_path / "data", *NEW, *more)
     with in_thread(tmp_path / "data") as service:
         assert service.standing()["slot"] == 1
 

@@ -120,7 +120,7 @@ def _text(settings: Settings, record: Record, rows: tuple[Term, ...], label: str
             words.append(f"The last place went to channel {last.channel + 1}, {_reasons(last, estimate_is)},")
             words.append(f"ahead of channel {rival.channel + 1}, {_reasons(rival, estimate_is)}.")
     for status, why in (
-        (UNAVAILABLE, "not available"), (VACATED, "to be left"),
+        (UNAVAILABLE, "not available"), (VACATED, "vacated"),
         (WITHHELD, f"withheld: a primary user is more likely than {settings.collision_limit:.0%}"),
     ):  # fmt: skip
         found = [term.channel for term in rows if term.status == status]

@@ -14,7 +14,7 @@ from idleband.scenario import fields
 def contexts(value: Any, K: int, d: int) -> Floats:
     x = _numbers(value)
     if x.shape != (K, d):
-        shape = f" of shape {value.shape}" if isinstance(value, np.ndarray) else ""
+        shape = f" of shape {x.shape}" if x.ndim and x.size else ""
         raise InputError(f"contexts{shape}: must be {K} rows, one a channel, of {d} numbers each")
     return x
 
@@ -34,11 +34,13 @@ def _flat(value: Any) -> Any:
 def states(value: Any, known: Known) -> Ints:
     """States that were sensed, -1 where none was."""
     found = _numbers(value)
-    if found.shape == (known.K,):
+    if found.shape == (known.K,) and not _has_nan(value, found):
         found[np.isnan(found)] = -1.0
         if (np.floor(found) == found).all() and (found >= -1).all() and (found < known.states).all():
             return found.astype(np.int64)
-    raise InputError(f"states = {shown(value)}: must be {known.K} states, one a channel, None where it was not sensed")
+    two = (known.states == 2).all() and known.good[:, 1].all() and not known.good[:, 0].any()
+    each = "0 (a primary user is there) or 1 (none is)" if two else "a whole number below its number of states"
+    raise InputError(f"states = {shown(value)}: must be {known.K}, one a channel, {each}, or None where not sensed")
 
 
 def channels(value: Any, K: int, field: str) -> tuple[int, ...]:
@@ -61,14 +63,25 @@ def feedback(value: Any, decision: Decision, field: str) -> Floats:
     if isinstance(value, Mapping):
         strange = [k for k in value if k not in handed]
         if strange:
-            raise InputError(f"{field}: channel {shown(strange[0])} was not handed out in {shown(decision.id)}")
+            which = f"these were: {', '.join(map(str, handed))}" if handed else "none was"
+            raise InputError(
+                f"{field}: channel {shown(strange[0])} was not handed out in {shown(decision.id)}; {which}"
+            )
         value = [value.get(k) for k in handed]
     found = _numbers(value)
     if found.shape != (len(handed),):
         raise InputError(
             f"{field} = {shown(value)}: must be {len(handed)} numbers, one for each of the channels {list(handed)}"
         )
+    if _has_nan(value, found):
+        raise InputError(f"{field} = {shown(value)}: a nan is no number; None where there is nothing to report")
     return found
+
+
+def _has_nan(value: Any, found: Floats) -> bool:
+    """Whether somebody gave a nan, and not only None."""
+    nans = int(np.isnan(found).sum())
+    return nans > 0 and nans != sum(one is None for one in value)
 
 
 NUMBERS = "biuf"  # kinds of arrays: true or false, whole numbers, with a sign or without, and others

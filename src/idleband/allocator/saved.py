@@ -124,4 +124,4 @@ def told(place: str) -> Iterator[None]:
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
     except Exception as error:  # an archive can be damaged in as many ways as there are errors
-        raise InputError(f"{place}: is damaged, or was not written by idleband: {error!r}") from None
+        raise InputError(f"{place}: is damaged, or was not written by idleband ({type(error).__name__})") from None

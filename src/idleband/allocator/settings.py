@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,9 +76,12 @@ class Settings:
                     raise InputError(f"{key} = {shown(own[key])}: leave it out, the scenario says it")
             size = world.K, world.users, world.dimension
         else:
-            channels = fields.whole(own.get("channels"), "channels", 1, MOST_CHANNELS)
-            users = fields.whole(own.get("users"), "users", 1, channels)
-            size = channels, users, fields.whole(own.get("dimension"), "dimension", 1, MOST_DIMENSION)
+            for key in ("channels", "users", "dimension"):
+                if own.get(key) is None:
+                    raise InputError(f"{key}: must be given, or else a scenario that says it")
+            channels = fields.whole(own["channels"], "channels", 1, MOST_CHANNELS)
+            users = fields.whole(own["users"], "users", 1, channels)
+            size = channels, users, fields.whole(own["dimension"], "dimension", 1, MOST_DIMENSION)
         K, _, d = size
         if CONTEXTS_SEEN in case.policy.knows and 8 * K * (d + 1) ** 2 > MOST_MODELS:
             raise InputError(
@@ -87,7 +91,7 @@ class Settings:
         most = max(1, min(MOST_PATIENCE, MOST_RECORDS // (8 * K * (d + 8))))
         deadline = own.get("deadline")
         return cls(
-            policy=named_policy if isinstance(named_policy, str) else case.policy.name,
+            policy=_lasting(named_policy) if isinstance(named_policy, str) else case.policy.name,
             parameters=case.values,
             channels=K,
             users=size[1],
@@ -113,8 +117,16 @@ class Settings:
             data = {key: value for key, value in data.items() if key not in SAID_BY_SCENARIO}
         settings = cls.checked(data)
         if settings.source != source:
-            raise InputError(f"policy {settings.policy}: its file is not the one that was used here before")
+            raise InputError(f"policy {settings.policy}: its file has changed since it was used here; put it back")
         return settings
+
+    def difference(self, other: "Settings") -> str:
+        """In words, the first thing that is not the same in another; empty if all is."""
+        mine, theirs = self.as_data(), other.as_data()
+        for key, value in mine.items():
+            if value != theirs[key]:
+                return f"{key} = {shown(value)}, and not {shown(theirs[key])}"
+        return ""
 
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
@@ -160,9 +172,18 @@ class Settings:
         return truth_of(self.world, *law_of(self.world, self.seed, self.replication))
 
 
+def _lasting(name: str) -> str:
+    """A policy's name that means the same in every folder."""
+    file, colon, own = name.rpartition(".py:")
+    return f"{Path(file).absolute()}.py:{own}" if colon else name
+
+
 def _plain(value: Any, field: str) -> str:
     """A policy of the package, by its name alone, that needs to know no parameters."""
-    case = policy(value) if isinstance(value, str) and ".py" not in value else None
+    try:
+        case = policy(value) if isinstance(value, str) and ".py" not in value else None
+    except InputError as error:
+        raise InputError(f"{field}: {error}") from None
     if case is None or PARAMETERS in case.policy.knows or case.policy.source is not None:
         raise InputError(f"{field} = {shown(value)}: must be the name of a policy of the package that is not an oracle")
     return str(value)

@@ -190,6 +190,9 @@ def _find(source: Any) -> Policy:
     if source.endswith(".py"):
         raise InputError(f"policy {source}: give the name of a policy in it, too: {source}:NAME")
     if source not in POLICIES:
+        name, colon, parameters = source.partition(":")
+        if colon and name in POLICIES:
+            raise InputError(f"policy = {source!r}: give its parameters as keywords: {name!r}, {parameters}")
         raise unknown("policy", source, POLICIES)
     return POLICIES[source]
 

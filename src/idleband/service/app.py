@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 import idleband
 from idleband.allocator.allocator import Allocator
 from idleband.allocator.settings import Settings
-from idleband.errors import InputError
+from idleband.errors import InputError, shown, unknown
 from idleband.policies.registry import POLICIES
 from idleband.service.desk import Desk
 from idleband.service.feed import Feed
@@ -66,6 +66,7 @@ class Service:
         self.office = Office(folder)
         self.limits = limits or Limits()
         self.feeds = {name: self._new_feed(desk) for name, desk in self.office.desks.items()}
+        self._broken: dict[str, str] = {}  # what was logged of policies that are out of service
         self.playground = Playground()
         self.document = encode(openapi(self.operations(), idleband.__version__, token is not None))
         routes: list[Any] = [
@@ -173,9 +174,10 @@ class Service:
             said.request, said.contexts, users=said.users, available=said.available, states=said.states, slot=said.slot,
             incumbent=said.incumbent,
         )  # fmt: skip
-        await self.office.durable()
         if decision.slot > before:
             self.feeds[desk.name].decided(decision)
+        self._notice(desk)
+        await self.office.durable()
         return _answer(decision)
 
     async def report(self, request: Request, said: Feedback) -> Taken:
@@ -187,11 +189,20 @@ class Service:
         states = {k: one.state for k, one in by_channel.items() if one.state is not None}
         measured = {k: one.perturbation for k, one in by_channel.items() if one.perturbation is not None}
         receipt = desk.report(said.request, rewards, states or None, measured or None)
-        await self.office.durable()
         self.feeds[desk.name].reported(said, receipt)
+        self._notice(desk)
+        await self.office.durable()
         if receipt.late:
             log.info("late", extra={"allocator": desk.name, "request": said.request})
         return Taken(list(receipt.learned), list(receipt.repeated), receipt.late)
+
+    def _notice(self, desk: Desk) -> None:
+        """Log that a policy is out of service, once."""
+        broken = desk.allocator.broken
+        if broken != self._broken.get(desk.name, ""):
+            self._broken[desk.name] = broken
+            if broken:
+                log.error("policy out of service", extra={"allocator": desk.name, "reason": broken})
 
     async def explain(self, request: Request) -> Response:
         desk = self._desk(request)
@@ -210,7 +221,7 @@ class Service:
         found = desk.allocator.snapshot()
         if found["last"] is not None:
             found["last"]["request"] = found["last"].pop("id")
-        return {"name": desk.name, **found}
+        return {"name": desk.name, **found, "settings": desk.allocator.settings.as_data()}
 
     async def vacate(self, request: Request, said: Channels) -> Left:
         desk = self._desk(request)
@@ -230,6 +241,7 @@ class Service:
         desk = self._desk(request)
         if desk.allocator.broken:  # one that works is left alone; so is one that was reset, if that is said again
             desk.reset()
+            self._notice(desk)
         await self.office.durable()
         self.feeds[desk.name].steered()
         return await self.show(request)
@@ -240,15 +252,12 @@ class Service:
     async def create(self, request: Request, said: NewAllocator) -> Response:
         if said.policy not in POLICIES or POLICIES[said.policy].source is not None:
             # A file of somebody's own is code, and nobody brings code over HTTP.
-            raise InputError(f"policy = {said.policy!r}: must be the name of a policy of the package")
+            raise _unknown_policy(said.policy)
         given = msgspec.structs.asdict(said)
         name = given.pop("name")
         settings = Settings.checked({key: value for key, value in given.items() if value is not msgspec.UNSET})
         # Compiling a policy takes seconds: not on the thread that answers everybody. Then it is there to be used.
         await asyncio.to_thread(Allocator.of, settings)
-        here = self.office.desks.get(name)
-        if here is not None and here.allocator.settings != settings:
-            raise Refusal(409, f"allocator {name}: is there with other settings")
         self.open(name, settings)
         return Response(encode(self._standing(self.office.desks[name])), media_type="application/json")
 
@@ -257,8 +266,9 @@ class Service:
     async def health(self, request: Request) -> Response:
         works = self.office.recover()
         said = Health(
-            "ok" if works else "failing", idleband.__version__, len(self.office.desks), self.office.failure or "ok"
-        )
+            "ok" if works else "failing", idleband.__version__, len(self.office.desks), self.office.failure or "ok",
+            {name: desk.allocator.broken for name, desk in self.office.desks.items() if desk.allocator.broken},
+        )  # fmt: skip
         return Response(encode(said), 200 if works else 503, media_type="application/json")
 
     async def metrics(self, request: Request) -> Response:
@@ -298,6 +308,13 @@ class Service:
 def _answer(decision: Any) -> Answer:
     proposed = None if decision.proposed is None else list(decision.proposed)
     return Answer(str(decision.id), decision.slot, list(decision.channels), decision.by, proposed)
+
+
+def _unknown_policy(name: str) -> InputError:
+    known = [policy for policy, found in POLICIES.items() if found.source is None]
+    if name.partition(":")[0] in known:
+        return InputError(f"policy = {shown(name)}: must be its name alone; its parameters go into `parameters`")
+    return unknown("policy", name[:80], known)
 
 
 async def _no_such_place(request: Request, error: Any) -> Response:

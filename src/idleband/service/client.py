@@ -9,12 +9,12 @@ import http.client
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from idleband.allocator.events import Conflict, Decision, Receipt, Unknown
-from idleband.errors import InputError
+from idleband.errors import InputError, shown
 
 AGAIN = (502, 503, 504)  # the service is not there, or cannot write now: the same may be said again
 
@@ -40,7 +40,7 @@ class Client:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"url = {url!r}: must be like http://127.0.0.1:8765")
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._place, self._under = parts.hostname, parts.path.rstrip("/")
+        self._where, self._place, self._under = parts.netloc, parts.hostname, parts.path.rstrip("/")
         self._headers = {"Content-Type": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -64,7 +64,7 @@ class Client:
         """Which channels to hand out now. `request` names the question; a new name is made, if it is left out."""
         body = {
             "request": request or uuid.uuid4().hex,
-            "contexts": contexts.tolist() if hasattr(contexts, "tolist") else contexts,
+            "contexts": _plain(contexts),
             "users": users,
             "available": _plain(available),
             "states": _plain(states),
@@ -87,13 +87,19 @@ class Client:
         reference: Mapping[str, float] | None = None,
     ) -> Receipt:
         """What channels of a decision have returned, by channel: all of them, or some."""
+        for field, given in (("rewards", rewards), ("states", states), ("perturbations", perturbations)):
+            if given is not None and not isinstance(given, Mapping):
+                raise InputError(f"{field} = {shown(given)}: must be a dict by channel, as in {{3: 1.0, 5: 0.1}}")
+            for k in given or ():
+                if k not in rewards:
+                    raise InputError(f"{field}: channel {shown(k)} has no reward; must be given with it")
         outcomes = []
         for k, reward in rewards.items():
-            outcome: dict[str, Any] = {"channel": int(k), "reward": float(reward)}
-            if states is not None and k in states:
-                outcome["state"] = int(states[k])
-            if perturbations is not None and k in perturbations:
-                outcome["perturbation"] = float(perturbations[k])
+            outcome: dict[str, Any] = {"channel": k, "reward": reward}
+            if states is not None and states.get(k) is not None:
+                outcome["state"] = states[k]
+            if perturbations is not None and perturbations.get(k) is not None:
+                outcome["perturbation"] = perturbations[k]
             outcomes.append(outcome)
         body: dict[str, Any] = {"request": request, "outcomes": outcomes}
         if reference is not None:
@@ -113,10 +119,10 @@ class Client:
 
     def vacate(self, channels: Sequence[int]) -> list[int]:
         """These channels must be left now; those of them that the last decision handed out."""
-        return list(self.call("POST", f"{self._at}/vacate", {"channels": list(channels)})["leave"])
+        return list(self.call("POST", f"{self._at}/vacate", {"channels": _plain(channels)})["leave"])
 
     def restore(self, channels: Sequence[int]) -> None:
-        self.call("POST", f"{self._at}/restore", {"channels": list(channels)})
+        self.call("POST", f"{self._at}/restore", {"channels": _plain(channels)})
 
     def reset(self) -> None:
         """Have the policy begin anew."""
@@ -143,7 +149,10 @@ class Client:
         try:
             data = None if body is None else json.dumps(body, allow_nan=False, default=_number).encode()
         except ValueError:
-            raise InputError("a nan or an infinite number cannot be sent: every number must be finite") from None
+            where = next((key for key, value in body.items() if not _finite(value)), "body")
+            raise InputError(f"{where}: holds a nan or an infinite number: every number must be finite") from None
+        except TypeError as error:
+            raise InputError(f"body: {error}") from None
         until, wait = time.monotonic() + self._patience, 0.02
         while True:
             try:
@@ -153,14 +162,15 @@ class Client:
                 status, answer = 503, {"detail": f"{type(error).__name__}: {error}"}
             if status not in AGAIN:
                 break
-            if time.monotonic() + wait > until:
-                raise ServiceError(f"{self._place}: {answer.get('detail', status)}")
-            time.sleep(wait)
+            left = until - time.monotonic()
+            if left <= 0.0:
+                raise ServiceError(f"{self._where}: {answer.get('detail', status)}")
+            time.sleep(min(wait, left))
             wait = min(1.0, 2 * wait)
         if status == 200:
             return answer
         if status >= 500:
-            raise ServiceError(f"{self._place}: {answer.get('detail', f'status {status}')}")
+            raise ServiceError(f"{self._where}: {answer.get('detail', f'status {status}')}")
         kind = {404: Unknown, 409: Conflict}.get(status, InputError)
         raise kind(str(answer.get("detail", f"status {status}")))
 
@@ -178,9 +188,18 @@ class Client:
 
 
 def _plain(values: Any) -> Any:
-    if values is None:
-        return None
-    return values.tolist() if hasattr(values, "tolist") else list(values)
+    """As JSON can say it; what it cannot, or not rightly, the service refuses."""
+    if hasattr(values, "tolist"):
+        return values.tolist()
+    return list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
+
+
+def _finite(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False, default=_number)
+    except ValueError:
+        return False
+    return True
 
 
 def _number(value: Any) -> Any:

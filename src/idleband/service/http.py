@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from idleband.allocator.events import Conflict, Unknown
-from idleband.errors import InputError
+from idleband.errors import InputError, unknown
 from idleband.service.journal import JournalError
 from idleband.service.messages import Problem
 
@@ -27,8 +27,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)  # seconds, of the latency histogram
 STREAMS = ("/watch", "/playground/run")  # answers that last as long as somebody looks: not timed
 MOST_CLIENTS = 10_000  # whose rates are remembered
-LONGEST_REASON = 300  # characters
+LONGEST_REASON = 600  # characters
 _READ = "idleband.read"  # in a scope: the body was read to its end
+_REASON = "idleband.reason"  # in a scope: why it was refused
 
 
 @dataclass(frozen=True)
@@ -46,24 +47,33 @@ class Refusal(Exception):
         self.status, self.detail, self.headers = status, detail, headers
 
 
+class _Refused(Response):
+    """An answer that leaves its reason for the log."""
+
+    reason = ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[_REASON] = self.reason
+        await super().__call__(scope, receive, send)
+
+
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     """A reason in one line, and not a long one, whatever the client's own words in it are."""
     detail = " ".join(detail.splitlines())
     if len(detail) > LONGEST_REASON:
         detail = f"{detail[:LONGEST_REASON]}..."
-    return Response(encode(Problem(status, detail)), status, headers, "application/json")
+    response = _Refused(encode(Problem(status, detail)), status, headers, "application/json")
+    response.reason = detail
+    return response
 
 
 def refused(error: Exception) -> Response:
     """What a client is told of an error; its own mistakes in one line."""
     if isinstance(error, Refusal):
         return problem(error.status, error.detail, error.headers)
-    if isinstance(error, Conflict):
-        return problem(409, str(error))
-    if isinstance(error, Unknown):
-        return problem(404, str(error))
     if isinstance(error, InputError):
-        return problem(400, str(error))
+        status = 409 if isinstance(error, Conflict) else 404 if isinstance(error, Unknown) else 400
+        return problem(status, re.sub("^id = ", "request = ", str(error)))  # which is what it is called here
     if isinstance(error, MemoryError):
         return problem(400, "there is not enough memory for this: fewer channels or entries of a context need less")
     if isinstance(error, JournalError):
@@ -126,7 +136,7 @@ def endpoint(operation: Operation, limits: Limits) -> Callable[[Request], Awaita
             if decode is None:
                 found = await operation.call(request)
             else:
-                found = await operation.call(request, _decoded(decode, await read(request, limits.body)))
+                found = await operation.call(request, _decoded(decode, operation, await read(request, limits.body)))
         except Exception as error:
             return refused(error)
         if isinstance(found, Response):
@@ -136,11 +146,19 @@ def endpoint(operation: Operation, limits: Limits) -> Callable[[Request], Awaita
     return answer
 
 
-def _decoded(decode: Callable[[bytes], Any], body: bytes) -> Any:
+def _decoded(decode: Callable[[bytes], Any], operation: Operation, body: bytes) -> Any:
     try:
         return decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refusal(400, f"body: {error}") from None
+        said = str(error)
+        strange = re.fullmatch("Object contains unknown field `(.*)`", said)
+        if strange and operation.body is not None:
+            said = str(unknown("field", strange[1][:80], [one.name for one in msgspec.structs.fields(operation.body)]))
+        elif not body:
+            said = "is empty; must be JSON"
+        elif "malformed" in said and re.search(rb"\b(NaN|Infinity)\b", body):
+            said = f"{said}: NaN and Infinity are no numbers of JSON; all must be finite"
+        raise Refusal(400, f"body: {said}") from None
     except RecursionError:
         raise Refusal(400, "body: is nested too deeply") from None
 
@@ -308,6 +326,7 @@ class Gate:
                     "method": scope["method"],
                     "path": scope["path"],
                     "status": status,
+                    "reason": scope.get(_REASON, ""),
                     "ms": round(seconds * 1e3, 3),
                 },
             )

@@ -1,11 +1,12 @@
 """What is said over HTTP: the bodies of requests and answers, checked as they are read. Channels count from 0."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
-Name = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
+NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
+Name = Annotated[str, Meta(pattern=f"^{NAME}$")]
 Request = Annotated[
     str, Meta(min_length=1, max_length=128, description="a name of the client's own for the decision, new each time")
 ]
@@ -18,11 +19,21 @@ class Question(Struct, forbid_unknown_fields=True, kw_only=True):
     contexts: Annotated[list[list[float]], Meta(description="one row a channel")] | None = None
     users: Annotated[Count, Meta(description="channels wanted, at most the allocator's")] | None = None
     available: Annotated[list[bool], Meta(description="one a channel; all, if left out")] | None = None
-    states: Annotated[list[int | None], Meta(description="sensed before, one a channel; null: not sensed")] | None = (
-        None
-    )
+    states: (
+        Annotated[
+            list[int | None],
+            Meta(description="sensed before, one a channel: 0 with a primary user, 1 without; null: not sensed"),
+        ]
+        | None
+    ) = None
     slot: Annotated[Count, Meta(description="above the last one; one more, if left out")] | None = None
-    incumbent: Annotated[list[Count], Meta(description="hand out these, and learn in their shadow")] | None = None
+    incumbent: (
+        Annotated[
+            list[Count],
+            Meta(description="hand out these, the first `users` that may be, and learn in their shadow"),
+        ]
+        | None
+    ) = None
 
 
 class Answer(Struct):
@@ -38,7 +49,10 @@ class Answer(Struct):
 class Outcome(Struct, forbid_unknown_fields=True, kw_only=True):
     channel: Count
     reward: float
-    state: Annotated[Count, Meta(description="inferred from the reward, if left out")] | None = None
+    state: (
+        Annotated[Count, Meta(description="0 with a primary user, 1 without; inferred from the reward, if left out")]
+        | None
+    ) = None
     perturbation: float | None = None
 
 
@@ -69,7 +83,7 @@ class NewAllocator(Struct, forbid_unknown_fields=True, kw_only=True):
     channels: int
     users: int
     dimension: int
-    parameters: dict[str, Value] = {}
+    parameters: Annotated[dict[str, Value], Meta(description='of the policy, as in {"beta": 0.5}')] = {}
     feedback: str | UnsetType = UNSET
     rewards: list[float] | UnsetType = UNSET
     seed: int | UnsetType = UNSET
@@ -103,7 +117,7 @@ class Explained(Struct):
     estimate_is: str
     width_is: str
     channels: list[Term]
-    text: str
+    text: Annotated[str, Meta(description="for people: channels count from 1 in it")]
 
 
 class Channel(Struct):
@@ -128,9 +142,10 @@ class Standing(Struct):
     collision_limit: float
     slot: int
     broken: Annotated[str, Meta(description="why the policy is out of service; empty if it is not")]
-    counts: dict[str, float]
+    counts: Annotated[dict[str, float], Meta(description="since it was made; repeated: since the service was started")]
     last: Answer | None
     channel: list[Channel]
+    settings: dict[str, Any]
 
 
 class Names(Struct):
@@ -147,6 +162,7 @@ class Health(Struct):
     version: str
     allocators: int
     journal: Annotated[str, Meta(description="ok, or why it cannot be written")]
+    out_of_service: Annotated[dict[str, str], Meta(description="allocators whose fallback decides, and why")]
 
 
 class Problem(Struct):

@@ -8,6 +8,7 @@ either; desks are then made anew from the journal, as after a crash.
 import asyncio
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -16,10 +17,12 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from idleband.allocator.allocator import LONGEST_WAIT, Allocator
+from idleband.allocator.events import Conflict
 from idleband.allocator.settings import Settings
-from idleband.errors import InputError, check_name
+from idleband.errors import InputError, shown
 from idleband.service.desk import Desk
 from idleband.service.journal import DECIDE, Event, Journal, JournalError, Snapshot
+from idleband.service.messages import NAME
 
 SNAPSHOT_EVERY = 20_000  # events
 SNAPSHOT_WAIT = 0.1  # seconds, for a policy that is behind; everybody waits meanwhile
@@ -90,10 +93,10 @@ class Office:
 
     def open(self, name: str, settings: Settings) -> Desk:
         """The desk of this name; a new one, if there is none. One with other settings is refused."""
-        check_name(name, "name")
+        if not re.fullmatch(NAME, name):
+            raise InputError(f"name = {shown(name)}: must be 1 to 80 letters, digits or . _ -, a letter or digit first")
         if name in self.desks:
-            if self.desks[name].allocator.settings != settings:
-                raise InputError(f"allocator {name}: is there with other settings; choose another name")
+            self.check_same(name, settings)
             return self.desks[name]
         if len(self.desks) >= MOST_ALLOCATORS:
             raise InputError(f"name = {name!r}: there are {MOST_ALLOCATORS} allocators already, and not more")
@@ -103,6 +106,12 @@ class Office:
         self.desks[name] = Desk(stored, self.journal, self)
         self._adjust_keep()
         return self.desks[name]
+
+    def check_same(self, name: str, settings: Settings) -> None:
+        """Refuse other settings than those of a desk that is there."""
+        here = self.desks[name].allocator.settings
+        if here != settings:
+            raise Conflict(f"allocator {name}: is there with {here.difference(settings)}; choose another name")
 
     # --- making it durable -------------------------------------------------------------------------------------------
 

@@ -143,7 +143,9 @@ def listen(host: str, port: int) -> socket.socket:
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        raise InputError(f"{host}:{port}: cannot be listened at: {error.strerror or error}") from None
+        raise InputError(
+            f"{host}:{port}: cannot be listened at: {error.strerror or error}; --port takes another"
+        ) from None
     return listening
 
 
