@@ -27,14 +27,14 @@ def contexts(rng: np.random.Generator, allocator: ib.Allocator) -> npt.NDArray[n
     return rng.random((allocator.settings.channels, allocator.settings.dimension))
 
 
-def plain(spoil: Any, spoil_lesson: Any = None) -> type:
+def plain(spoil: Any, spoil_lesson: Any = None, memory: Any = lambda: np.zeros(1, np.longdouble)) -> type:
     """A user's own policy; `spoil` and `spoil_lesson` are called with the slot and may spoil what it does. It ranks
     channels by what it earned on them, the most first. No compiler knows the second array of its memory, so that no
     test waits for one."""
 
     class Plain:
         def init(params: Any, known: Any) -> Any:
-            return np.zeros(known.K), np.zeros(1, np.longdouble)
+            return np.zeros(known.K), memory()
 
         def select(known: Any, params: Any, state: Any, rng: Any, slot: Any, picks: Any) -> int:
             slot.indices[:] = state[0]

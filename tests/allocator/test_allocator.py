@@ -282,6 +282,18 @@ def test_contexts_may_be_left_out_where_nobody_looks_at_them() -> None:
             small(**seeing).allocate(None)
 
 
+def test_a_slot_that_nobody_decided_in_is_unknown() -> None:
+    """And not late: late is what was known once."""
+    allocator = small(patience=20)
+    allocator.allocate(None, id="mine")  # slot 1
+    allocator.allocate(None, slot=10)
+    for strange in (1, 5, 11, 0, -1):
+        with pytest.raises(ib.Unknown):
+            allocator.report(strange, [1.0, 1.0])
+    allocator.allocate(None, slot=31)
+    assert allocator.report(10, [1.0, 1.0]).late
+
+
 # --- how it stands ---------------------------------------------------------------------------------------------------
 
 

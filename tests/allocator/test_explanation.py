@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from scipy.special import expit
 
 import idleband as ib
-from tests.allocator.inside import arrays, contexts
+from tests.allocator.inside import arrays, contexts, plain
 
 K = 4
 
@@ -140,6 +141,29 @@ def test_words_for_a_ranking() -> None:
     assert f"The last place went to channel 2, index {0.5 + width:.3g} (" in found
     assert f"ahead of channel 3, index {0.25 + width:.3g} (" in found
     assert "mean reward 0.25)." in found
+
+
+NOT_ALONE = "is not among them all the same: this policy does not go by the index alone."
+
+
+@pytest.mark.parametrize(
+    ("picked", "says"),
+    [
+        ((2, 0), f"Channel 1 ranks highest of them, index 1. Channel 2, index 3, {NOT_ALONE}"),
+        ((1, 2), f"Channel 2 ranks highest, index 3. Channel 4, index 2, {NOT_ALONE}"),
+        ((3, 1), "ranks highest, index 3. The last place went to channel 4, index 2, ahead of channel 1, index 1."),
+    ],
+)
+def test_words_of_a_policy_that_does_not_go_by_its_index(picked: tuple[int, int], says: str) -> None:
+    def spoil(slot: Any, picks: Any) -> int:
+        slot.indices[:] = [1.0, 3.0, 0.5, 2.0]
+        picks[:2] = picked
+        return 2
+
+    plain(spoil)
+    allocator = station("plain")
+    text = str(allocator.explain(allocator.allocate(np.zeros((K, 2))).id))
+    assert re.sub(r" \(free with 50%\)", "", text).endswith(says), text
 
 
 def test_words_for_channels_that_could_not_be_had() -> None:

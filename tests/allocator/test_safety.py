@@ -1,7 +1,10 @@
 """What keeps an allocator safe whatever its policy does: a deadline, a fallback, a shadow, channels that are to be
 left, and a limit on the chance of a primary user."""
 
+import gc
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,6 +102,38 @@ def test_whoever_hangs_is_out_of_service_and_takes_no_more_memory() -> None:
     assert f"plain is out of service since {allocator.broken}." in str(allocator.explain(decision.id))
     assert ib.Allocator.from_bytes(allocator.to_bytes(), "here").broken == allocator.broken
     gate.set()
+
+
+def test_nobody_waits_for_one_who_saves(tmp_path: Path) -> None:
+    """The policy hangs: saving waits for it, and decisions go on meanwhile, the fallback's."""
+    gate = threading.Event()
+    plain(lambda slot, picks: gate.wait(60.0) and None)
+    allocator = station("plain", deadline=0.01)
+    allocator.allocate(np.zeros((K, 2)))
+    saving = threading.Thread(target=allocator.save, args=(tmp_path / "saved",))
+    saving.start()
+    for _ in range(20):
+        assert allocator.allocate(np.zeros((K, 2))).by == "fallback"
+    assert saving.is_alive()
+    gate.set()
+    saving.join(60.0)
+    assert ib.Allocator.load(tmp_path / "saved").slot >= 21
+
+
+def test_a_thread_ends_with_its_allocator() -> None:
+    before = threading.active_count()
+    allocators = [station(deadline=60.0) for _ in range(5)]
+    assert threading.active_count() == before  # it is begun when there is something to do
+    for allocator in allocators:
+        allocator.report(allocator.allocate(None).id, [1.0, 1.0])
+        allocator.settle()
+    assert threading.active_count() == before + 5
+    del allocator, allocators
+    gc.collect()
+    until = time.monotonic() + 60.0
+    while threading.active_count() > before:
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 # --- a policy that does not work -------------------------------------------------------------------------------------
@@ -262,6 +297,17 @@ def test_a_broken_policy_has_no_say_in_the_shadow() -> None:
     assert one.to_bytes() == other.to_bytes()  # nothing that happened to lie in memory
 
 
+@pytest.mark.parametrize("who", ["incumbent", "fallback"])
+def test_what_is_handed_out_is_allowed_even_if_nobody_works(who: str) -> None:
+    """Neither the policy nor whoever stands in for it knows a number."""
+    allocator = station("mp-lucb", **{who: "mp-lucb"})
+    allocator.vacate([0])
+    for learner in allocator._learners():
+        next(leaf for name, leaf in learner.arrays() if name in ("state.theta", "state.total"))[:] = np.nan
+    decision = allocator.allocate(np.zeros((K, 2)), available=[True, True, False, True, True])
+    assert (decision.by, decision.channels) == (who, (1, 3))
+
+
 # --- channels that are to be left ------------------------------------------------------------------------------------
 
 
@@ -353,6 +399,15 @@ def test_channels_above_the_limit_are_not_handed_out(seed: int, limit: float) ->
     assert counts["withheld"] == withheld
     assert counts["withheld_cost"] == pytest.approx(cost, abs=1e-9)
     assert counts["withheld_cost"] >= 0.0
+
+
+def test_what_is_withheld_costs_nothing_where_a_channel_costs() -> None:
+    """Handing out fewer channels then earns more: counts only grow."""
+    allocator = station(collision_limit=0.4, rewards=(-5.0, -1.0))
+    for _ in range(3):
+        allocator.allocate(None)
+    counts = allocator.snapshot()["counts"]
+    assert (counts["withheld"], counts["withheld_cost"]) == (3 * K, 0)
 
 
 def test_with_a_limit_of_one_nothing_is_withheld() -> None:

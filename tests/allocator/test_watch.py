@@ -35,6 +35,21 @@ def ahead(p01: float, p10: float, state: float, steps: int) -> float:
 # --- beliefs ---------------------------------------------------------------------------------------------------------
 
 
+def test_what_is_reported_late_is_told_for_now() -> None:
+    """A sight of slot 5 that is told of in slot 40 has faded since."""
+    late, sensed = station(), station()
+    for slot in range(1, 41):
+        decision = late.allocate(None, id=f"r{slot}")
+        sensed.allocate(None, states=[1] if slot == 5 else None)
+        if slot == 5:
+            late.vacate([0])
+    assert decision.slot == 40
+    late.report("r5", [1.0], [1])
+    before, after = late.snapshot()["channel"][0], sensed.snapshot()["channel"][0]
+    assert before["belief"] == pytest.approx(after["belief"], abs=1e-12)
+    assert before["belief"] == pytest.approx(ahead(0.5, 0.5, 1.0, 35))
+
+
 def test_before_anything_was_seen_both_are_as_likely() -> None:
     allocator = station()
     for slot in (1, 2, 50):

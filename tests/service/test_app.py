@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import idleband
+from idleband.service import app as app_module
 from tests.allocator.inside import plain
 from tests.service.running import LONG, D, InThread, K, M, eventually, feedback, in_thread, question, settings
 
@@ -184,8 +185,28 @@ def test_a_policy_out_of_service_is_told(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_why_something_was_refused_is_in_the_log(service: InThread, caplog: pytest.LogCaptureFixture) -> None:
     reason = service.decide("first", users=99).reason
-    (told,) = (record for record in caplog.records if record.message == "refused")
-    assert told.reason == reason  # type: ignore[attr-defined]
+
+    def told() -> list[str]:
+        return [record.reason for record in caplog.records if record.message == "refused"]  # type: ignore[attr-defined]
+
+    eventually(told)
+    assert told() == [reason]
+
+
+def test_a_policy_that_all_would_wait_for_is_refused(service: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a deadline it has a thread of its own."""
+    monkeypatch.setattr(app_module, "SLOWEST", 0.0)
+    assert (
+        "and all others would wait; must take at most 0 s, or have a deadline"
+        in service.post("/allocators", NEW).reason
+    )
+    assert service.post("/allocators", {**NEW, "deadline": 5.0}).status == 200
+
+
+def test_streams_have_no_heads(service: InThread) -> None:
+    for path in ("/allocators/main/watch", "/playground/run?settings={}"):
+        assert service.say("HEAD", path).status == 405
+    assert service.say("HEAD", "/health").status == 200
 
 
 # --- watching --------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from idleband.service.office import Office
 from tests.allocator.inside import plain
 
 K, M, D, PATIENCE = 4, 2, 2, 6
+LATE = 0.005  # seconds
 POLICIES = ("mp-belief-lucb", "mp-lucb-rca", "mp-swucb", "mp-ts")
 
 
@@ -41,14 +42,21 @@ class ExactlyOnce(RuleBasedStateMachine):
 
     requests = Bundle("requests")
 
-    @initialize(policy=st.sampled_from(POLICIES), deadline=st.sampled_from((None, 60.0)))
+    @initialize(policy=st.sampled_from(POLICIES), deadline=st.sampled_from((None, 60.0, LATE)))
     def begin(self, policy: str, deadline: float | None) -> None:
-        """With a deadline the policy works in a thread of its own: never too late here, and the same in the end."""
+        """With a deadline the policy works in a thread of its own: never too late if it has a minute, and the same in
+        the end. With a short one it is late now and then, when it waits at a gate, or by chance."""
         self.folder = Path(tempfile.mkdtemp())
+        self.gate = threading.Event()
+        self.gate.set()
+        if deadline == LATE:
+            plain(lambda slot, picks: self.gate.wait(60.0) and None)
+            policy = "plain"
         self.settings = made(policy, deadline)
         self.office = Office(self.folder, keep=40, snapshot_every=15)
         self.office.open("main", self.settings)
         self.reference = ib.Allocator.of(self.settings)
+        self.reference.replaying = True  # it is told who was late
         self.unacknowledged: list[Callable[[], Any]] = []  # what the reference is to be told at the next commit
         self.asked: dict[str, dict[str, Any]] = {}  # acknowledged questions
         self.answers: dict[str, Decision] = {}
@@ -64,8 +72,11 @@ class ExactlyOnce(RuleBasedStateMachine):
         known = desk.allocator.remembers(request) or self.office.journal.decision(desk.number, request) is not None
         return known and request in self.answers
 
-    @rule(target=requests, seed=st.integers(0, 2**32), users=st.integers(0, M), jump=st.integers(1, 3))
-    def decide(self, seed: int, users: int, jump: int) -> str:
+    @rule(
+        target=requests, seed=st.integers(0, 2**32), users=st.integers(0, M), jump=st.integers(1, 3),
+        late=st.booleans(), incumbent=st.sampled_from((None, None, [], [2, 0, 1])),
+    )  # fmt: skip
+    def decide(self, seed: int, users: int, jump: int, late: bool, incumbent: list[int] | None) -> str:
         random = np.random.default_rng(seed)
         self.number += 1
         request = f"r{self.number}"
@@ -75,10 +86,15 @@ class ExactlyOnce(RuleBasedStateMachine):
             "available": (random.random(K) < 0.8).tolist(),
             "states": [int(s) if s >= 0 else None for s in random.integers(-3, 2, K)],
             "slot": self.desk.allocator.slot + jump,
+            "incumbent": incumbent,
         }
+        if late:
+            self.gate.clear()
         self.answers[request] = self.desk.decide(request, **question)
+        self.gate.set()
         self.asked[request] = question
-        self.unacknowledged.append(lambda: self.reference.allocate(id=request, **question))
+        then = self.desk.allocator.decided(request) if self.settings.deadline == LATE else None
+        self.unacknowledged.append(lambda: self.reference.decide(self.reference.ask(id=request, **question), then))
         return request
 
     @rule(request=requests)
@@ -136,6 +152,11 @@ class ExactlyOnce(RuleBasedStateMachine):
         else:
             self.desk.restore([channel])
             self.unacknowledged.append(lambda: self.reference.restore([channel]))
+
+    @rule()
+    def reset(self) -> None:
+        self.desk.reset()
+        self.unacknowledged.append(self.reference.reset)
 
     @rule()
     def commit(self) -> None:

@@ -13,7 +13,7 @@ from idleband.service.messages import Feedback, Outcome, Reference
 
 @pytest.fixture
 def feed() -> Feed:
-    return Feed(np.tile([False, True], (4, 1)), 1.0)
+    return Feed(np.tile([False, True], (4, 1)), 1.0, 2 * STRIP)
 
 
 def decide(feed: Feed, slot: int, channels: tuple[int, ...] = (0, 1)) -> Decision:
@@ -97,11 +97,43 @@ def test_curves_are_thinned_and_never_too_long(feed: Feed) -> None:
 
 
 def test_where_nobody_knows_what_was_possible_only_the_reward_is_shown(feed: Feed) -> None:
-    report(feed, decide(feed, 1), [1.0, 1.0], reference())
-    assert feed.view()["suboptimal"] == [1.0, 2.0]
+    report(feed, decide(feed, 1), [1.0, 1.0])
     report(feed, decide(feed, 2), [1.0, 1.0])
     assert feed.view()["suboptimal"] is None
     assert feed.view()["curves"] == [[1, 2.0], [2, 2.0]]
+
+
+def test_where_it_is_known_of_some_slots_only_those_are_compared(feed: Feed) -> None:
+    """What was earned in others has nothing beside it."""
+    report(feed, decide(feed, 1), [0.1, 0.1])
+    report(feed, decide(feed, 2), [1.0, 1.0], reference())
+    report(feed, decide(feed, 3), [0.1, 0.1])
+    assert feed.view()["curves"] == [[1, 2.0, 2.0, 1.5]]
+    assert (feed.view()["picks"], feed.view()["suboptimal"]) == (2, [1.0, 2.0])
+
+
+@pytest.mark.parametrize("later", [STRIP // 2, STRIP + 1])
+def test_parts_that_come_late_are_of_one_slot(feed: Feed, later: int) -> None:
+    """Also where it leaves the strip between them."""
+    parts = [
+        Feedback(request="r1", outcomes=[Outcome(channel=k, reward=r)], reference=reference())
+        for k, r in ((0, 1.0), (1, 0.1))
+    ]
+    decide(feed, 1)
+    feed.reported(parts[0], Receipt((0,)))
+    for slot in range(2, later):
+        decide(feed, slot)
+    feed.reported(parts[1], Receipt((1,)))
+    assert feed.view()["curves"] == [[1, pytest.approx(1.1), 2.0, 1.5]]
+
+
+def test_what_is_never_reported_is_forgotten(feed: Feed) -> None:
+    first = decide(feed, 1)
+    for slot in range(2, 3 * STRIP):
+        decide(feed, slot)
+    assert len(feed._open) == 2 * STRIP
+    report(feed, first, [1.0, 1.0])  # the allocator takes it for late, too
+    assert feed.view()["picks"] == 0
 
 
 def test_a_slot_that_is_reported_in_parts_is_one_slot(feed: Feed) -> None:

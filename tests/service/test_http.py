@@ -343,7 +343,11 @@ def test_a_page_from_elsewhere_has_somebodys_browser_ask(unchanged: InThread, pa
 def test_links_from_elsewhere_lead_to_the_pages(service: InThread) -> None:
     for path in ("/", "/playground"):
         assert service.get(path, **{"Sec-Fetch-Site": "cross-site"}).status == 200
-    assert service.get("/allocators", Origin="http://localhost:8765").status == 200
+    for host in ("127.0.0.1", "localhost"):
+        own = f"{host}:{service.port}"
+        assert service.get("/allocators", Host=own, Origin=f"http://{own}").status == 200
+        for other in (f"http://{host}:{service.port + 1}", f"http://{host}", "null"):
+            assert "page from elsewhere" in service.get("/allocators", Host=own, Origin=other).reason
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8765", "[::1]:8765"])

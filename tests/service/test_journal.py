@@ -348,6 +348,23 @@ def test_no_room(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_an_allocator_that_a_damaged_log_has_lost_is_missed(tmp_path: Path) -> None:
+    """It was acknowledged, though nothing has happened to it yet."""
+    office = Office(tmp_path / "one")
+    office.open("main", settings())
+    asked(office.desks["main"], 1)
+    office.commit()
+    office.journal._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    office.open("second", settings())
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    office.close()
+    Office(tmp_path / "one").close()
+    log = tmp_path / "two" / f"{NAME}-wal"
+    log.write_bytes(log.read_bytes()[:100])
+    with pytest.raises(InputError, match="there were 2 allocators, and 1 can be read; it was left as it is"):
+        Office(tmp_path / "two")
+
+
 # --- pruning ---------------------------------------------------------------------------------------------------------
 
 

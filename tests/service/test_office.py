@@ -14,6 +14,7 @@ from idleband.errors import InputError
 from idleband.service import office as office_module
 from idleband.service.journal import JournalError, Snapshot
 from idleband.service.office import Office
+from tests.allocator.inside import plain
 from tests.service.running import InThread, Reply, eventually, feedback, in_thread, question, settings
 
 
@@ -136,6 +137,20 @@ def test_a_name_has_one_kind_of_settings(tmp_path: Path) -> None:
     assert office.open("main", settings()) is desk
     with pytest.raises(InputError, match="main: is there with seed = 0, and not 1; choose"):
         office.open("main", settings(seed=1))
+    office.close()
+
+
+def test_what_could_not_be_kept_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    office = Office(tmp_path)
+    size = office.open("small", settings()).allocator.size
+    monkeypatch.setattr(office_module, "MOST_STATE", size + 100)
+    office.open("same", settings(seed=1))
+    with pytest.raises(InputError, match=r"allocator big: its state may take \d+\.\d GB; must be at most"):
+        office.open("big", settings(patience=1100))
+    plain(lambda slot, picks: None, memory=dict)
+    with pytest.raises(InputError, match=r"policy plain: state\.1 is a dict; must be an array to be saved"):
+        office.open("own", settings("plain"))
+    assert list(office.desks) == ["small", "same"]
     office.close()
 
 

@@ -116,6 +116,19 @@ def test_it_survives_what_the_service_refuses(tmp_path: Path) -> None:
         client.close()
 
 
+def test_what_is_refused_for_good_is_not_sent_for_ever(tmp_path: Path) -> None:
+    main = Settings.checked({"policy": "mp-ucb", **SIZE})
+    with in_thread(tmp_path, main=main) as service, Client(f"http://127.0.0.1:{service.port}") as client:
+        station = Station(client, WORLD, faults=NONE)
+        station._queue(1, lambda: client.report("nobody", {0: 1.0}))
+        with pytest.raises(ib.Unknown):
+            station.step()
+        for _ in range(5):
+            station.step()
+        assert service.standing()["counts"]["reported"] == 6 * SIZE["users"]
+        assert not station._waiting
+
+
 def test_measured_perturbations(tmp_path: Path) -> None:
     main = Settings.checked({"policy": "mp-ucb", **SIZE, "feedback": "perturbation"})
     with in_thread(tmp_path, main=main) as service, Client(f"http://127.0.0.1:{service.port}") as client:

@@ -1,9 +1,11 @@
 """A run of the playground is a simulation like any other: the same numbers at the same checkpoints."""
 
 import json
+import subprocess
 import sys
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,6 +15,19 @@ from idleband.service.trial import Chosen, Trial, run
 from idleband.simulation.metrics import student_t
 
 POLICIES = ("mp-ucb", "mp-random")
+
+
+def test_a_run_that_needs_too_much_memory() -> None:
+    """Networks of a gigabyte each: it is told, and the machine is left some."""
+    large = Trial(policies=[Chosen("mp-nucb", {"D": 40, "L": 4})], replications=10)
+    done = subprocess.run(
+        [sys.executable, "-m", "idleband.service.trial", msgspec.json.encode(large)],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "kind": "error",
+        "detail": "it needs more than 3 GiB of memory, and was stopped",
+    }
 
 
 @pytest.mark.parametrize("replications", [1, 3])

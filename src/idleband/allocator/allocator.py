@@ -6,6 +6,7 @@ bit: `ask` and `parse` read what a caller gives, `decide` and `take` are all tha
 """
 
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -50,6 +51,10 @@ LONGEST_WAIT = 5.0  # seconds, for such a policy, before its state is saved
 REPLAY_WAIT = 30.0  # seconds, for each thing that it did before
 LAST_SLOT = 2**52  # that can be asked for: counting on from there stays exact in every language
 COUNTS = ("decisions", "asked_for", "handed_out", "late", "fallback", "too_late", "shadowed", "agreed")
+
+
+class _Behind(InputError):
+    """The policy has not done yet what it was given."""
 
 
 class Allocator:
@@ -101,7 +106,7 @@ class Allocator:
         self._repeated = 0  # feedback that was there already; not saved, because it changes nothing
         self._place = np.zeros(1, np.int64)
         self._lock = Lock()
-        self._worker = None if settings.deadline is None else Worker()
+        self._worker = None if settings.deadline is None else self._new_worker()
         self.replaying = False  # what happened before is gone through again: there is no hurry
         self._waiting: deque[Future[Any]] = deque()
 
@@ -109,6 +114,11 @@ class Allocator:
         s = self.settings
         with compile.interruptible():
             return Learner(case, s.known, s.truth if case is s.case else None, s.seed, s.replication)
+
+    def _new_worker(self) -> Worker:
+        worker = Worker()
+        weakref.finalize(self, worker.abandon).atexit = False  # its thread ends with the allocator
+        return worker
 
     def _learners(self) -> list[Learner]:
         return [one for one in (self._learner, self._fallback, self._incumbent) if one is not None]
@@ -244,7 +254,11 @@ class Allocator:
 
     def _picks(self, learner: Learner, sees: tuple[Any, ...], terms: Floats) -> Ints:
         picks = np.empty(self.settings.channels, np.int64)
-        return picks[: learner.choose(learner.block, *sees, picks, terms)]
+        count = learner.choose(learner.block, *sees, picks, terms)
+        if count < 0:  # not even this one works: what is handed out is allowed all the same
+            _, users, _, allowed, *_ = sees
+            return np.flatnonzero(allowed)[:users]
+        return picks[:count]
 
     # --- a policy that may be late, or not work ----------------------------------------------------------------------
 
@@ -332,7 +346,7 @@ class Allocator:
             try:
                 self._waiting[0].result(max(0.0, until - time.monotonic()))
             except TimeoutError:
-                raise InputError(f"policy {self.settings.policy}: is {len(self._waiting)} tasks behind; wait") from None
+                raise _Behind(f"policy {self.settings.policy}: is {len(self._waiting)} tasks behind; wait") from None
             self._waiting.popleft()
 
     # --- reporting ---------------------------------------------------------------------------------------------------
@@ -341,7 +355,7 @@ class Allocator:
         """What the channels of a decision have returned: a value for each in the order of `channels` (None where there
         is no report yet), or a dict by channel. States that are left out are inferred from the rewards."""
         with self._lock:
-            if isinstance(id, int) and 1 <= id <= self._slot and id not in self._records:
+            if isinstance(id, int) and 1 <= id <= self._slot - self.settings.patience and id not in self._records:
                 return self.late()
             return self.take(self.parse(self.decision(id), rewards, states, perturbations))
 
@@ -444,7 +458,7 @@ class Allocator:
         with self._lock:
             if self._worker is not None:  # the other may hang
                 self._worker.abandon()
-                self._worker = Worker()
+                self._worker = self._new_worker()
                 self._waiting.clear()
             self._learner = self._new_learner(self.settings.case)
             self._broken = ""
@@ -518,9 +532,17 @@ class Allocator:
 
     def save(self, path: str | Path) -> None:
         """Write all of it to a file that `load` reads."""
-        with self._lock:
-            data = self.to_bytes()
-        write_durably(Path(path), data)
+        until = time.monotonic() + LONGEST_WAIT
+        while True:
+            try:
+                with self._lock:  # not while it waits: deadlines hold for whoever asks meanwhile
+                    picture = self.picture(0.0)
+                break
+            except _Behind:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+        write_durably(Path(path), picture())
 
     @classmethod
     def load(cls, path: str | Path) -> "Allocator":
@@ -534,6 +556,13 @@ class Allocator:
     def to_bytes(self) -> bytes:
         """What `save` writes."""
         return self.picture()()
+
+    @property
+    def size(self) -> int:
+        """Bytes that its state takes when all decisions it may remember are there."""
+        s = self.settings
+        record = s.channels * (8 * (s.dimension + 2 + step.TERMS) + 2) + 24 * s.users
+        return sum(array.nbytes for _, array in self._arrays()) + s.patience * record
 
     def picture(self, longest: float = LONGEST_WAIT) -> Callable[[], bytes]:
         """All of it as it is now, after waiting for a policy that is behind: a function that makes bytes of it, which

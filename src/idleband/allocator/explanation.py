@@ -109,19 +109,26 @@ def _text(settings: Settings, record: Record, rows: tuple[Term, ...], label: str
         words.append(f"{who} {'has' if one else 'have'} not been tried yet, and come{'s' * one} first for that.")
     if ranked and any(term.index != ranked[0].index for term in rows):
         best = ranked[0]
-        words.append(f"Channel {best.channel + 1} ranks highest, {_reasons(best, estimate_is)}.")
         taken = {term.channel for term in handed}  # there may be a thousand channels, and a page asks often
         others = [
             term for term in rows if term.status == AVAILABLE and term.channel not in taken and term.index == term.index
         ]
         rival = max(others, key=lambda term: term.index, default=best)
         last = ranked[-1]
-        if len(ranked) > 1 and rival is not best and last.index >= rival.index:
+        first = "ranks highest" if best.index >= rival.index else "ranks highest of them"
+        words.append(f"Channel {best.channel + 1} {first}, {_reasons(best, estimate_is)}.")
+        if rival.index > last.index:
+            # Blocks that are not ended yet, and what is tried though it ranks lower.
+            words.append(
+                f"Channel {rival.channel + 1}, {_reasons(rival, estimate_is)}, is not among them all the same:"
+            )
+            words.append("this policy does not go by the index alone.")
+        elif len(ranked) > 1 and rival is not best:
             words.append(f"The last place went to channel {last.channel + 1}, {_reasons(last, estimate_is)},")
             words.append(f"ahead of channel {rival.channel + 1}, {_reasons(rival, estimate_is)}.")
     for status, why in (
         (UNAVAILABLE, "not available"), (VACATED, "vacated"),
-        (WITHHELD, f"withheld: a primary user is more likely than {settings.collision_limit:.0%}"),
+        (WITHHELD, f"withheld: a primary user is more likely than {100 * settings.collision_limit:.3g}%"),
     ):  # fmt: skip
         found = [term.channel for term in rows if term.status == status]
         if found:
@@ -147,7 +154,7 @@ def _excuse(record: Record) -> str:
 
 
 def _reasons(term: Term, estimate_is: str) -> str:
-    reasons = [f"index {term.index:.3g}"]
+    reasons = [f"index {term.index:.3g}" if math.isfinite(term.index) else "not tried yet"]
     if math.isfinite(term.belief):
         reasons.append(f"free with {term.belief:.0%}")
     if math.isfinite(term.estimate):

@@ -29,7 +29,7 @@ class Learner:
             self.state = policy.init(params, known, *told)
         self.rng = stream(seed, replication, POLICY)
         self.room = step.new_room(known.K)
-        self.words = ("-", "-") if policy.terms is None else policy.terms(case.values, known)
+        self.words = ("", "") if policy.terms is None else policy.terms(case.values, known)
         values = (known, params, self.state, self.rng, self.room)
         choose, learn, frozen = _kernels(case, values)
         self.block = frozen.block

@@ -168,8 +168,9 @@ def look(
         watch.counts[HELD_BACK] += withheld
         for k in range(known.K):
             watch.value[k] = expected(known, watch, k)
-        watch.counts[COST] += top_sum(watch.value, watch.usable, users, watch.scratch)
-        watch.counts[COST] -= top_sum(watch.value, allowed, users, watch.scratch)
+        with_all = top_sum(watch.value, watch.usable, users, watch.scratch)
+        without = top_sum(watch.value, allowed, users, watch.scratch)
+        watch.counts[COST] += max(0.0, with_all - without)  # where rewards are below 0, fewer channels may earn more
     return -1
 
 
@@ -217,5 +218,8 @@ def receive(
             watch.counts[REPORTED] += 1.0
             watch.counts[EARNED] += r
             watch.counts[COLLISIONS] += 1 - side
+            now = watch.at[k]
             see(known, watch, k, s, t)
+            if now > t:  # what was then is not what is now
+                believe(watch, k, now)
     return count

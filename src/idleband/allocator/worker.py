@@ -9,14 +9,16 @@ from typing import Any
 
 
 class Worker:
-    """Does what it is given, one thing after the other."""
+    """Does what it is given, one thing after the other; the thread is there from the first."""
 
     def __init__(self) -> None:
         self._tasks: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
-        self._abandoned = False
-        threading.Thread(target=self._run, name="idleband-policy", daemon=True).start()
+        self._begun = self._abandoned = False
 
     def submit(self, task: Callable[[], Any]) -> "Future[Any]":
+        if not self._begun:
+            self._begun = True
+            threading.Thread(target=self._run, name="idleband-policy", daemon=True).start()
         future: Future[Any] = Future()
         self._tasks.put((task, future))
         return future
@@ -33,3 +35,4 @@ class Worker:
                 future.set_result(task())
             except BaseException as error:
                 future.set_exception(error)
+            del given, task, future  # while it waits for the next, it must not keep alive what the last one worked on

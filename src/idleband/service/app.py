@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -47,6 +49,7 @@ log = logging.getLogger("idleband.service")
 PAGE = Path(__file__).parent / "page"
 EVERY = 0.25  # seconds between two looks of a page, at most
 QUIET = 15.0  # seconds after which a silent stream says that it is alive
+SLOWEST, TRIED = 1.0, 2  # seconds that a slot of a new allocator may take; slots in which that is tried
 OPEN = frozenset(["/", "/playground", "/health"])  # without a token; the page asks for it
 _NO_SUCH = {404: "no such allocator, or no such decision"}
 _CONFLICT = {**_NO_SUCH, 409: "something else was said of the same thing before"}
@@ -69,9 +72,7 @@ class Service:
         self._broken: dict[str, str] = {}  # what was logged of policies that are out of service
         self.playground = Playground()
         self.document = encode(openapi(self.operations(), idleband.__version__, token is not None))
-        routes: list[Any] = [
-            Route(one.path, endpoint(one, self.limits), methods=[one.method]) for one in self.operations()
-        ]
+        routes: list[Any] = [_route(one, self.limits) for one in self.operations()]
         routes += [
             Route("/", _page("watch.html")),
             Route("/playground", _page("playground.html")),
@@ -85,8 +86,8 @@ class Service:
 
     @staticmethod
     def _new_feed(desk: Desk) -> Feed:
-        known = desk.allocator.settings.known
-        return Feed(known.good, known.high)
+        settings = desk.allocator.settings
+        return Feed(settings.known.good, settings.known.high, settings.patience)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -257,7 +258,7 @@ class Service:
         name = given.pop("name")
         settings = Settings.checked({key: value for key, value in given.items() if value is not msgspec.UNSET})
         # Compiling a policy takes seconds: not on the thread that answers everybody. Then it is there to be used.
-        await asyncio.to_thread(Allocator.of, settings)
+        await asyncio.to_thread(_try, settings)
         self.open(name, settings)
         return Response(encode(self._standing(self.office.desks[name])), media_type="application/json")
 
@@ -303,6 +304,28 @@ class Service:
         last = standing["last"]
         text = desk.allocator.explain(last["request"]).text if last is not None else ""
         return {**standing, **feed.view(), "explanation": text}
+
+
+def _route(operation: Operation, limits: Limits) -> Route:
+    route = Route(operation.path, endpoint(operation, limits), methods=[operation.method])
+    if operation.media == "text/event-stream" and route.methods is not None:
+        route.methods.discard("HEAD")  # a stream without its body would never end
+    return route
+
+
+def _try(settings: Settings) -> None:
+    """Refuse a policy that everybody would wait for, unless it has a deadline, and a thread of its own."""
+    allocator = Allocator.of(settings)
+    began = time.monotonic()
+    for _ in range(TRIED):
+        decision = allocator.allocate(np.zeros((settings.channels, settings.dimension)))
+        allocator.report(decision.id, [settings.known.low] * len(decision.channels))
+    took = (time.monotonic() - began) / TRIED
+    if settings.deadline is None and took > SLOWEST:
+        raise InputError(
+            f"policy: {settings.case.label} takes {took:.1f} s for a slot, and all others would wait; must take at most"
+            f" {SLOWEST:g} s, or have a deadline"
+        )
 
 
 def _answer(decision: Any) -> Answer:

@@ -5,6 +5,7 @@ For watching only: nothing here is kept when the process ends, and no decision d
 
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 from idleband.allocator.events import Decision, Receipt
@@ -18,31 +19,38 @@ SECONDS = 5.0  # over which decisions a second are counted
 WAITING, FREE, BUSY, SPOILT = range(4)
 
 
+@dataclass
+class _Open:
+    """A slot that is not reported whole yet."""
+
+    slot: int
+    outcomes: dict[int, int]  # what became of each channel
+    earned: float = 0.0
+    reference: Reference | None = None
+
+
 class Feed:
     """Told of every decision and every report of one allocator."""
 
-    def __init__(self, good: Any, high: float) -> None:
-        self._good, self._high = good, high
+    def __init__(self, good: Any, high: float, patience: int) -> None:
+        self._good, self._high, self._patience = good, high, patience
         self.changes = 0
         self._slots: deque[tuple[str, int, dict[int, int]]] = deque(maxlen=STRIP)
-        self._of: dict[str, dict[int, int]] = {}  # outcomes of the slots in the strip, by request
-        self._parts: dict[str, float] = {}  # what slots in the strip have earned of which a part is reported
+        self._open: dict[str, _Open] = {}  # slots of which something may still be reported
         self._when: deque[float] = deque()
         self._stride = 1
         self._points: list[list[float]] = []
         self._sums = [0.0, 0.0, 0.0, 0.0, 0.0]  # reward, static, contextual, sub-optimal picks by either
         self._counted, self._picks = 0, 0  # slots that were reported whole, and channels in them
-        self._known = True  # whether whoever reports says what was possible: a simulator
+        self._known = False  # whether whoever reports says what was possible: a simulator
 
     def decided(self, decision: Decision) -> None:
         self.changes += 1
-        outcomes = dict.fromkeys(decision.channels, WAITING)
-        if len(self._slots) == STRIP:
-            self._of.pop(self._slots[0][0], None)
-            self._parts.pop(self._slots[0][0], None)
-        request = str(decision.id)
+        request, outcomes = str(decision.id), dict.fromkeys(decision.channels, WAITING)
         self._slots.append((request, decision.slot, outcomes))
-        self._of[request] = outcomes
+        self._open[request] = _Open(decision.slot, outcomes)
+        while next(iter(self._open.values())).slot <= decision.slot - self._patience:  # it would be late now
+            del self._open[next(iter(self._open))]
         now = time.monotonic()
         self._when.append(now)
         while self._when[0] < now - SECONDS:
@@ -56,28 +64,33 @@ class Feed:
         if not receipt.learned:
             return
         self.changes += 1
-        news = [one for one in said.outcomes if one.channel in receipt.learned]
-        earned = self._parts.pop(said.request, 0.0) + sum(one.reward for one in news)
-        outcomes = self._of.get(said.request)
-        if outcomes is None:  # the slot has left the strip
-            self._add(earned, len(news), said.reference)
+        slot = self._open.get(said.request)
+        if slot is None:  # of the time before this process
             return
-        outcomes.update((one.channel, self._outcome(one.channel, one.state, one.reward)) for one in news)
-        if WAITING in outcomes.values():
-            self._parts[said.request] = earned
-        else:
-            self._add(earned, len(outcomes), said.reference)
+        for one in said.outcomes:
+            if one.channel in receipt.learned:
+                slot.outcomes[one.channel] = self._outcome(one.channel, one.state, one.reward)
+                slot.earned += one.reward
+        slot.reference = said.reference or slot.reference
+        if WAITING not in slot.outcomes.values():
+            del self._open[said.request]
+            self._add(slot.earned, len(slot.outcomes), slot.reference)
 
     def _add(self, earned: float, picks: int, reference: Reference | None) -> None:
-        self._counted += 1
-        self._picks += picks
-        self._sums[0] += earned
-        self._known &= reference is not None
+        """A slot is whole. Once it is known of some what was possible, only those count: the curves are compared."""
+        if reference is None and self._known:
+            return
         if reference is not None:
+            if not self._known:
+                self._known, self._points, self._stride = True, [], 1
+                self._sums, self._counted, self._picks = [0.0] * 5, 0, 0
             self._sums[1] += reference.static
             self._sums[2] += reference.contextual
             self._sums[3] += reference.suboptimal_static
             self._sums[4] += reference.suboptimal_contextual
+        self._counted += 1
+        self._picks += picks
+        self._sums[0] += earned
         if self._counted % self._stride == 0:
             self._points.append([self._counted, *(total / self._counted for total in self._sums[:3])])
             if len(self._points) == POINTS:

@@ -205,6 +205,7 @@ def openapi(operations: Iterable[Operation], version: str, secured: bool) -> dic
 
 _ALWAYS = {
     401: "no token, or a wrong one",
+    403: "asked by a page from elsewhere",
     404: "no such path",
     405: "no such method here",
     421: "not the name by which the service was started",
@@ -290,7 +291,7 @@ class Gate:
 
     def _from_elsewhere(self, headers: Headers) -> bool:
         origin = headers.get("origin")
-        if origin is not None and _host(origin.partition("://")[2]) not in self._hosts:
+        if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
             return True
         return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 

@@ -111,6 +111,12 @@ class Journal:
                         f"{self.path}-wal: is damaged: {self._lock.last} events were written, and {self._last} can be"
                         f" read; it was left as it is. Remove {self._lock.path} to go on without the others"
                     )
+                allocators = self._one("SELECT count(*) FROM allocators")
+                if allocators < self._lock.allocators:
+                    raise InputError(
+                        f"{self.path}-wal: is damaged: there were {self._lock.allocators} allocators, and {allocators}"
+                        f" can be read; it was left as it is. Remove {self._lock.path} to go on without the others"
+                    )
                 self._oldest = self._one("SELECT min(seq) FROM events") or 1
             except BaseException:
                 self.close()
@@ -246,14 +252,16 @@ class Journal:
             if until > self._oldest:
                 self._writer.execute("DELETE FROM events WHERE seq < ?", (until,))
         self._last, self._oldest, self._covered = last, until, covered
-        self._lock.note(last)
+        self._lock.note(last, self._lock.allocators)
 
     def add(self, name: str, settings: str) -> int:
         """A new allocator; its number."""
         with self._whole():
             row = (name, settings, _of_settings(name, settings))
             done = self._writer.execute("INSERT INTO allocators (name, settings, checksum) VALUES (?, ?, ?)", row)
-        return int(done.lastrowid or 0)
+        number = int(done.lastrowid or 0)
+        self._lock.note(self._last, number)  # none is ever removed: so many there are
+        return number
 
     def try_to_write(self) -> None:
         """Write something that changes nothing: a JournalError, if that cannot be done."""
@@ -292,7 +300,7 @@ IN_USE, CLOSED = "in use\n", "closed\n"
 class _Lock:
     """A file that is locked as long as the process lives: two that write the same journal would each miss what the
     other knows. In it stands what must be beside it: a journal; and, while it is in use or after a crash, its log, with
-    at least so many events."""
+    at least so many events, and allocators."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "lock"
@@ -303,8 +311,8 @@ class _Lock:
             os.close(self._descriptor)
             raise InputError(f"{folder}: is in use by another process; choose another folder") from None
         found = os.pread(self._descriptor, 100, 0).decode(errors="replace")
-        self.said, count = found[: len(IN_USE)], found[len(IN_USE) :].strip()
-        self.last = int(count) if count.isdecimal() else 0
+        self.said = found[: len(IN_USE)]
+        self.last, self.allocators = (int(n) if n.isdecimal() else 0 for n in (*found.split("\n"), "", "")[1:3])
 
     def say(self, what: str) -> None:
         if self.said != what:
@@ -313,11 +321,12 @@ class _Lock:
                 os.fsync(self._descriptor)
                 self.said = what
 
-    def note(self, last: int) -> None:
-        """The last event that was written. Not synced: what the system forgets here when it fails makes it too small,
-        and what it is compared with was synced before."""
+    def note(self, last: int, allocators: int) -> None:
+        """The last event that was written, and how many allocators there are. Not synced: what the system forgets here
+        when it fails makes it too small, and what it is compared with was synced before."""
         with contextlib.suppress(OSError):
-            os.pwrite(self._descriptor, f"{last:020d}\n".encode(), len(IN_USE))
+            os.pwrite(self._descriptor, f"{last:020d}\n{allocators:010d}\n".encode(), len(IN_USE))
+        self.allocators = allocators
 
     def close(self) -> None:
         os.close(self._descriptor)

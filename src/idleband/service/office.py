@@ -21,7 +21,7 @@ from idleband.allocator.events import Conflict
 from idleband.allocator.settings import Settings
 from idleband.errors import InputError, shown
 from idleband.service.desk import Desk
-from idleband.service.journal import DECIDE, Event, Journal, JournalError, Snapshot
+from idleband.service.journal import DECIDE, Event, Journal, JournalError, Snapshot, Stored
 from idleband.service.messages import NAME
 
 SNAPSHOT_EVERY = 20_000  # events
@@ -30,6 +30,7 @@ KEEP = 200_000  # events that stay after a snapshot has them,
 KEEP_BYTES = 2**30  # or fewer, where decisions are large
 AGAIN_AFTER = 1.0  # seconds between two attempts to come back from a failure
 MOST_ALLOCATORS = 100
+MOST_STATE = 9 * 10**8  # bytes of a snapshot: SQLite takes 10^9
 
 log = logging.getLogger("idleband.service")
 
@@ -100,10 +101,15 @@ class Office:
             return self.desks[name]
         if len(self.desks) >= MOST_ALLOCATORS:
             raise InputError(f"name = {name!r}: there are {MOST_ALLOCATORS} allocators already, and not more")
-        Allocator.of(settings)  # one that cannot be made is refused here: the journal would not open with it again
-        self.journal.add(name, json.dumps(settings.as_data()))
-        stored = next(one for one in self.journal.stored() if one.name == name)
-        self.desks[name] = Desk(stored, self.journal, self)
+        # One that cannot be made, or kept, is refused here: the journal would not open with it again.
+        size = Allocator.of(settings).size
+        if size > MOST_STATE:
+            raise InputError(
+                f"allocator {name}: its state may take {size / 1e9:.1f} GB; must be at most {MOST_STATE / 1e9:g} GB:"
+                " fewer channels, entries of a context or slots of patience, or a smaller policy, need less"
+            )
+        kept = json.dumps(settings.as_data())
+        self.desks[name] = Desk(Stored(self.journal.add(name, kept), name, kept, 0, None), self.journal, self)
         self._adjust_keep()
         return self.desks[name]
 
@@ -161,6 +167,8 @@ class Office:
 
     async def durable(self) -> None:
         """Return when all that has happened up to now is in the journal; raises JournalError if it cannot be."""
+        if self.failure:
+            raise JournalError(self.failure)
         if self._events and self._gathering is None:
             self._gathering = self._loop.create_future()
             self._gathering.add_done_callback(asyncio.Future.exception)  # nobody may be waiting any more
@@ -244,5 +252,5 @@ def _write_snapshots(journal: Journal, pictures: Pictures | None) -> None:
         try:
             snapshots = [Snapshot(number, pictures.seq, made()) for number, made in pictures.of.items()]
             journal.write([], snapshots, pictures.seq)
-        except (JournalError, MemoryError) as error:
+        except Exception as error:  # whatever it is, the thread that writes goes on
             log.error("no snapshot", extra={"reason": str(error)})

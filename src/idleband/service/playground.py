@@ -61,11 +61,14 @@ class Playground:
         return _Run(self._lines(process), lambda: self._end(process))
 
     async def _lines(self, process: Any) -> AsyncIterator[bytes]:
+        until = asyncio.get_running_loop().time() + LONGEST
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LONGEST):
-                while line := await process.stdout.readline():
-                    yield b"data: " + line + b"\n"
-                return
+            while True:
+                async with asyncio.timeout_at(until):
+                    line = await process.stdout.readline()
+                if not line:
+                    return
+                yield b"data: " + line + b"\n"
         yield b'data: {"kind": "error", "detail": "it took too long, and was stopped"}\n\n'
 
     def _end(self, process: Any) -> None:

@@ -17,6 +17,7 @@ from idleband.allocator.settings import Settings
 from idleband.errors import InputError
 from idleband.service.app import Service
 from idleband.service.client import Client
+from idleband.service.connection import Connection
 from idleband.service.http import LOOPBACK, Limits
 from idleband.service.station import Faults, Station, check_fits
 
@@ -109,6 +110,8 @@ def server_of(service: Service) -> uvicorn.Server:
     return _Server(
         uvicorn.Config(
             service.app,
+            http=Connection,
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,

@@ -114,7 +114,11 @@ class Station:
     def flush(self, until: int = ENDLESS) -> None:
         """Send what is due in a slot; or all that there is."""
         while self._waiting and self._waiting[0][0] <= until:
-            self._waiting[0][2]()  # if that fails it is still there, for the next time
+            try:
+                self._waiting[0][2]()  # if the service cannot be reached it is still there, for the next time
+            except InputError:  # what is refused once is refused again
+                heapq.heappop(self._waiting)
+                raise
             heapq.heappop(self._waiting)
             self.counts["sent"] += 1
 

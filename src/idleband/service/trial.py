@@ -4,6 +4,7 @@ All policies go forward together, on the same paths, so that their curves grow s
 """
 
 import json
+import resource
 import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from idleband.simulation.engine import CaseRun, ReferenceRun, checkpoints, in_se
 from idleband.simulation.metrics import student_t
 
 MOST_POLICIES, MOST_REPLICATIONS, MOST_SLOTS, MOST_WORK = 6, 10, 10**6, 2 * 10**7
+MOST_MEMORY = 3 * 2**30  # bytes of one run
 
 
 class Chosen(Struct, forbid_unknown_fields=True):
@@ -151,10 +153,13 @@ def main() -> None:
         sys.stdout.write(json.dumps(said, allow_nan=False) + "\n")
         sys.stdout.flush()
 
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     try:
         run(msgspec.json.decode(sys.argv[1].encode(), type=Trial), tell)
     except (InputError, msgspec.DecodeError) as error:
         tell({"kind": "error", "detail": str(error)})
+    except MemoryError:
+        tell({"kind": "error", "detail": f"it needs more than {MOST_MEMORY / 2**30:g} GiB of memory, and was stopped"})
 
 
 if __name__ == "__main__":
