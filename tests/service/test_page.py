@@ -69,7 +69,7 @@ def test_watch(service: str, tmp_path: Path) -> None:
         # A slot of the strip is explained: by the mouse, then an earlier one by the keys.
         page.until("document.querySelector('#strip-note').textContent.startsWith('Slots')")
         page.click("#strip-canvas", across=0.9)
-        page.until("document.querySelector('#why-title').textContent.startsWith('Why slot')")
+        page.until("!document.querySelector('#terms-box').hidden")
         chosen = int(page.text("#why-title").rpartition(" ")[2].replace(",", ""))
         assert page.text("#why").startswith(f"Slot {chosen}: channels ")
         assert page.value("document.querySelectorAll('#terms tr').length") == 10

@@ -150,6 +150,15 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Marks a box as long as what it holds goes on to its right: its edge shows that. */
+export function showMore(box) {
+  const look = () => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+  box.addEventListener("scroll", look, { passive: true });
+  const sizes = new ResizeObserver(look);
+  sizes.observe(box);
+  sizes.observe(box.firstElementChild);
+}
+
 // --- numbers ---------------------------------------------------------------------------------------------------------
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });

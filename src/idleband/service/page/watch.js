@@ -1,7 +1,7 @@
 // The watch page: an allocator as it goes.
 
 import { Chart } from "./chart.js";
-import { count, events, find, getJson, make, pause, percent, plural, postJson, Refused, setText, short, upper } from "./common.js";
+import { count, events, find, getJson, make, pause, percent, plural, postJson, Refused, setText, short, showMore, upper } from "./common.js";
 import { drawKey, Strip } from "./strip.js";
 
 const PAGE = 25; // channels at once
@@ -18,6 +18,7 @@ let heard = 0; // when that came
 let first = 0; // place of the first row among the channels that may be shown
 let paused = false;
 let explained = null; // the decision whose numbers are shown; null: the latest is followed
+let told = null; // the decision whose text was shown last while the latest is followed
 let following = new AbortController();
 
 const at = () => `/allocators/${encodeURIComponent(name)}`;
@@ -38,10 +39,12 @@ async function start() {
     try {
       const { allocators } = await getJson("/allocators");
       const asked = new URLSearchParams(location.search).get("name");
-      name = asked ?? allocators[0] ?? "";
+      if (asked !== null && !allocators.includes(asked)) return nobody(asked, allocators);
+      if (allocators.length === 0) throw new Refused(404, "There is no allocator yet: POST /allocators makes one.");
+      name = asked ?? allocators[0];
       find("allocator").replaceChildren(...allocators.map((one) => make("option", { value: one }, one)));
       find("allocator").value = name;
-      find("choose").hidden = allocators.length < 2 && allocators.includes(name);
+      find("choose").hidden = allocators.length < 2;
       break;
     } catch (error) {
       lost(error);
@@ -50,6 +53,14 @@ async function start() {
     }
   }
   follow();
+}
+
+/** Says which allocators there are instead, and stops: another one is another address. */
+function nobody(asked, allocators) {
+  const links = allocators.flatMap((one) => [", ", make("a", { href: `?name=${encodeURIComponent(one)}` }, one)]).slice(1);
+  find("error").replaceChildren(`There is no allocator named ${asked}. Those there are: `, ...(links.length ? links : ["none yet"]), ".");
+  for (const part of document.querySelectorAll("main > .lead ~ :not(.error), #choose, #pause")) part.hidden = true;
+  state("", "Not connected");
 }
 
 /** Shows the allocator until another one is chosen, over as many connections as it takes. */
@@ -71,6 +82,7 @@ async function follow() {
       lost(null); // the service is ending
     } catch (error) {
       if (signal.aborted) return;
+      if (error.status === 404) return start(); // after a restart without it, say
       lost(error);
     }
     // Not all pages at the same moment, if there are many.
@@ -81,7 +93,7 @@ async function follow() {
 
 function lost(error) {
   const refused = error instanceof Refused; // it is there, and says no
-  state("lost", refused ? "Refused, trying again" : "Connection lost, trying again");
+  state("lost", refused ? "Trying again" : "Connection lost, trying again");
   setText(find("error"), refused ? error.message : "");
 }
 
@@ -119,18 +131,16 @@ function showTiles() {
   setText(find("size"), `${plural(view.channels, "channel")}, up to ${plural(view.users, "user")}`);
   setText(find("slot"), count(view.slot));
   showRate();
+  const known = view.suboptimal !== null && view.picks > 0; // only a simulator says what would have been best
+  find("simulated").hidden = find("references").hidden = !known;
   const [, reward, fixed, contextual] = view.curves.at(-1) ?? [];
   setText(find("reward"), short(reward));
-  setText(
-    find("reward-share"),
-    fixed > 0 ? `${percent(reward / fixed)} of the best fixed channels, ${percent(reward / contextual)} of the best by context` : "since the service started",
-  );
-  const known = view.suboptimal !== null && view.picks > 0;
+  setText(find("reward-share"), `since the service started${fixed > 0 ? `: ${percent(reward / fixed)} of the best fixed channels, ${percent(reward / contextual)} of the best by context` : ""}`);
   const [outside, worse] = known ? view.suboptimal.map((n) => percent(n / view.picks)) : ["–", "–"];
   setText(find("suboptimal"), outside);
   setText(
     find("suboptimal-note"),
-    known ? `outside the best fixed channels; ${worse} not among the best by context` : "only a simulator knows which these are",
+    known ? `since the service started: outside the best fixed channels; ${worse} not among the best by context` : "only a simulator knows which these are",
   );
 }
 
@@ -150,7 +160,7 @@ function rowOf(i) {
     row.steer = make("button", { type: "button", className: "in-row" });
     row.steer.addEventListener("click", () => steer(row));
     const belief = make("div", { className: "belief" }, make("div", { className: "bar" }, row.fill), row.belief);
-    row.element.append(row.number, row.now, make("td", {}, belief), row.seen, row.plays, row.mean, make("td", {}, row.steer));
+    row.element.append(row.number, row.now, make("td", {}, belief), row.seen, row.plays, row.mean, make("td", { className: "stays" }, row.steer));
     find("rows").append(row.element);
     rows.push(row);
   }
@@ -239,8 +249,8 @@ function showReward() {
   setText(
     find("reward-note"),
     known || !view.curves.length
-      ? "The mean since the service started, beside what the best fixed channels and the best channels given the contexts would have earned in the same slots."
-      : "The mean since the service started. What was possible is not known: only a simulator can say it.",
+      ? "The mean so far, beside what the best fixed channels and the best channels given the contexts would have earned in the same slots."
+      : "The mean so far. What was possible is not known: only a simulator can say it.",
   );
 }
 
@@ -254,7 +264,7 @@ function showTotals() {
     ["Collisions with a primary user", `${count(n.collisions)} (${percent(n.reported ? n.collisions / n.reported : NaN)})`],
     ["Reward", count(n.reward)],
     ["Reports that came too late to learn", count(n.late)],
-    ["Reports repeated", count(n.repeated)],
+    ["Reports repeated, since the service started", count(n.repeated)],
     ["Decisions by the fallback", count(n.fallback)],
   ];
   if (n.too_late > 0) found.push(["Deadlines missed", count(n.too_late)]);
@@ -273,10 +283,14 @@ function showTotals() {
 
 let whyShown = -Infinity;
 
+const whyTitle = (slot) => setText(find("why-title"), slot ? `Why the decision of slot ${count(slot)}` : "Why a decision was taken");
+
 function showWhy() {
   if (explained !== null) return;
   if (performance.now() - whyShown < READABLE) return;
   whyShown = performance.now();
+  told = view.last;
+  whyTitle(told?.slot);
   setText(find("why"), view.explanation || "No decision yet.");
 }
 
@@ -291,7 +305,7 @@ async function explain(request) {
   strip.pinned = found.slot ?? null;
   strip.draw();
   find("why").setAttribute("aria-live", "polite"); // it was asked for; the latest, which changes all the time, was not
-  setText(find("why-title"), found.slot ? `Why slot ${count(found.slot)}` : "Why");
+  whyTitle(found.slot);
   setText(find("why"), found.text);
   find("follow").hidden = false;
   find("explain-last").hidden = true;
@@ -334,7 +348,6 @@ function followLatest() {
   whyShown = -Infinity;
   strip.release();
   find("why").setAttribute("aria-live", "off");
-  setText(find("why-title"), "Why the latest decision");
   find("terms-box").hidden = find("terms-note").hidden = true;
   find("follow").hidden = true;
   find("explain-last").hidden = false;
@@ -388,7 +401,9 @@ find("pause").addEventListener("click", () => {
 
 find("explain-last").addEventListener("click", async () => {
   if (view?.last == null) return;
-  await explain(view.last.request);
+  // What is being read, unless so much has happened since that it may be forgotten.
+  const recent = view.strip.some(({ request }) => request === told?.request);
+  await explain((recent ? told : view.last).request);
   find("follow").focus();
 });
 find("follow").addEventListener("click", () => {
@@ -407,9 +422,17 @@ find("back").addEventListener("click", () => turnTo(Math.max(0, first - PAGE)));
 find("on").addEventListener("click", () => turnTo(first + PAGE));
 find("go").addEventListener("change", () => {
   const number = Math.round(find("go").valueAsNumber);
-  if (!(number >= 1 && number <= view?.channels)) return;
-  find("filter").value = "all";
-  turnTo(number - 1);
+  if (number >= 1 && number <= view.channels) {
+    find("filter").value = "all";
+    turnTo(number - 1);
+  } else if (find("go").value !== "") {
+    find("go").setAttribute("aria-invalid", "true");
+    setText(find("go-error"), `There are channels 1 to ${count(view.channels)}.`);
+  }
+});
+find("go").addEventListener("input", () => {
+  find("go").removeAttribute("aria-invalid");
+  setText(find("go-error"), "");
 });
 find("filter").addEventListener("change", () => turnTo(0));
 
@@ -422,6 +445,8 @@ find("allocator").addEventListener("change", () => {
   follow();
 });
 
+showMore(find("channels"));
+showMore(find("terms-scroll"));
 drawKey(find("key"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   drawKey(find("key"));
