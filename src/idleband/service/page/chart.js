@@ -15,7 +15,9 @@ export class Chart {
     this.bands = makeSvg("g");
     this.lines = makeSvg("g");
     this.cursor = makeSvg("line", { class: "cursor", visibility: "hidden" });
-    this.svg = makeSvg("svg", { role: "img", class: "chart" }, this.grid, this.bands, this.lines, this.cursor);
+    // The axis is chosen for the lines, so bands may go beyond it: an svg of its own cuts them off.
+    this.plot = makeSvg("svg", {}, this.bands);
+    this.svg = makeSvg("svg", { role: "img", class: "chart" }, this.grid, this.plot, this.lines, this.cursor);
     this.note = make("p", { className: "chart-at" });
     this.legend = make("ul", { className: "legend" });
     box.replaceChildren(this.legend, this.svg, this.note);
@@ -41,6 +43,10 @@ export class Chart {
     if ((width === this.width && height === this.height) || width === 0) return;
     Object.assign(this, { width, height });
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    const { left: x, top: y, right, bottom } = MARGIN;
+    const inner = { x, y, width: width - x - right, height: height - y - bottom };
+    for (const [name, value] of Object.entries(inner)) this.plot.setAttribute(name, value);
+    this.plot.setAttribute("viewBox", Object.values(inner).join(" ")); // the same coordinates as outside
     this.#paint();
   }
 
@@ -155,15 +161,12 @@ function nearest(points, t) {
   return points.reduce((best, one) => (best && Math.abs(best[0] - t) <= Math.abs(one[0] - t) ? best : one), undefined);
 }
 
-/** Round limits and a round step that take in all values. */
+/** Round limits and a round step that take in all values. Bands do not count: a few replications make them so wide that
+    the lines would be flat. */
 function rounded(points) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const [, v, half = 0] of points) {
-    low = Math.min(low, v - half);
-    high = Math.max(high, v + half);
-  }
-  if (low > high) [low, high] = [0, 1];
-  if (high - low < 1e-9) [low, high] = [low - 0.5, high + 0.5];
+  const values = points.map(([, v]) => v);
+  let [low, high] = points.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
+  if (high - low < 1e-9) [low, high] = [low < 0 ? low - 0.5 : Math.max(0, low - 0.5), high + 0.5];
   if (low > 0 && low < (high - low) * 0.6) low = 0; // so near that leaving it out would mislead
   const step = roundStep((high - low) / 4.5);
   return [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step, step];

@@ -1,7 +1,7 @@
 // The playground: settings in a form and in the link, a run as a stream of checkpoints, curves that grow with it.
 
 import { Chart } from "./chart.js";
-import { count, events, find, getJson, make, Refused, setText, short, upper } from "./common.js";
+import { count, events, find, getJson, make, plural, Refused, setText, short, showMore, upper } from "./common.js";
 
 const FIRST = { // what is there when a student comes: press Run, and see something
   scenario: "S1", perturbation: "linear", users: "5", slots: "20000", replications: "3", seed: "0",
@@ -18,7 +18,7 @@ const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 let options = null; // what the service has to choose from
 let running = null; // AbortController of the run
-let run = null; // what is drawn: { horizon, replications, curves: Map of name -> points }
+let run = null; // what is drawn: { asked: the settings sent, last: slot, curves: Map of name -> points }
 const chart = new Chart(find("chart"), { x: "slots", y: "" });
 
 // --- the form --------------------------------------------------------------------------------------------------------
@@ -120,19 +120,22 @@ function valueOf(input) {
   return input.dataset.kind === "word" || !Number.isFinite(Number(text)) ? text : Number(text);
 }
 
-/** One line about the first field that cannot be right, and the field marked; empty if all can. */
+/** Marks the fields that cannot be right. */
+function markWrong() {
+  for (const id of FIELDS) find(id).setAttribute("aria-invalid", String(!find(id).checkValidity()));
+}
+
+/** Takes the mark from those that were put right; whoever is still typing in another one is not told of it yet. */
+function unmarkRight() {
+  for (const id of FIELDS) if (find(id).checkValidity()) find(id).setAttribute("aria-invalid", "false");
+}
+
+const firstWrong = () => FIELDS.map(find).find((input) => input.getAttribute("aria-invalid") === "true");
+
+/** One line about the first field that is marked; empty if none is. */
 function mistake() {
-  let line = "";
-  for (const id of FIELDS) {
-    const input = find(id);
-    const wrong = !input.checkValidity();
-    input.setAttribute("aria-invalid", String(wrong));
-    if (!wrong || line) continue;
-    line = `${input.labels[0].textContent}: must be a whole number from ${count(input.min)} to ${count(input.max)}.`;
-    input.focus();
-  }
-  if (!line && policyBoxes().length === 0) line = "Policies: choose at least one.";
-  return line;
+  const input = firstWrong();
+  return input ? `${input.labels[0].textContent}: must be a whole number from ${count(input.min)} to ${count(input.max)}.` : "";
 }
 
 // --- the link --------------------------------------------------------------------------------------------------------
@@ -148,14 +151,13 @@ function toHash() {
   return `#${said.toString().replaceAll("%3A", ":").replaceAll("%3D", "=").replaceAll("%2C", ",")}`;
 }
 
-/** Fills the form from the link, or with the first settings; says what the link has that is not known here. */
+/** Fills the form from the link, or with the first settings where it has none; says what of it was not understood. */
 function fromHash() {
   const said = new URLSearchParams(location.hash.slice(1));
-  const unknown = [];
+  const unknown = [...said].filter(([key]) => ![...FIELDS, "policy", "show", "axis"].includes(key)).map(([key, value]) => `${key} = ${value}`);
   for (const id of FIELDS) {
     const [input, value] = [find(id), said.get(id) ?? FIRST[id]];
     input.value = value;
-    input.removeAttribute("aria-invalid");
     if (input.value !== value) {
       unknown.push(`${id} = ${value}`);
       input.value = FIRST[id];
@@ -168,7 +170,8 @@ function fromHash() {
     else unknown.push(`${name} = ${value}`);
   }
   find("policies").replaceChildren();
-  for (const text of (said.has("policy") ? said.getAll("policy") : FIRST.policies).slice(0, options.limits.policies)) {
+  const listed = said.getAll("policy");
+  for (const text of listed.slice(0, options.limits.policies)) {
     const [, name, list = ""] = text.match(/^([^:]*):?(.*)$/s);
     const policy = options.policies.find((one) => one.name === name);
     if (!policy) {
@@ -181,12 +184,19 @@ function fromHash() {
     }
     addPolicy(name, given);
   }
-  tell(unknown.length ? `The link has what is not known here: ${unknown.join("; ")}.` : "");
+  unknown.push(...listed.slice(options.limits.policies).map((text) => `policy = ${text} (more than ${options.limits.policies})`));
+  if (policyBoxes().length === 0) FIRST.policies.forEach((name) => addPolicy(name));
+  markWrong();
+  // At the top, where whoever follows a link begins; the other line is where Run is, on a phone far below.
+  setText(find("link-error"), [unknown.length ? `Not understood in the link: ${unknown.join("; ")}.` : "", mistake()].filter(Boolean).join(" "));
+  tell("");
   adapt();
 }
 
 function changed() {
-  tell("");
+  unmarkRight();
+  setText(find("link-error"), "");
+  tell(mistake());
   history.replaceState(null, "", toHash());
   find("link-box").hidden = true;
   setText(find("copied"), "");
@@ -220,37 +230,46 @@ const tell = (line) => setText(find("error"), line);
 
 async function start() {
   if (running) return;
-  const line = mistake();
-  tell(line);
-  if (line) return;
+  markWrong();
+  setText(find("link-error"), "");
+  tell(mistake());
+  firstWrong()?.focus();
+  if (firstWrong()) return;
   history.replaceState(null, "", toHash());
   const asked = settings();
   const began = performance.now();
+  const next = { asked, last: 0, curves: new Map() }; // is drawn when it has something: until then, what was there stays
+  let prepared = 0;
+  let compiling;
   running = new AbortController();
-  run = { horizon: asked.horizon, replications: asked.replications, curves: new Map() };
   showRunning(true);
-  draw();
   let outcome = "The connection was lost, and the run ended with it.";
   try {
     setText(find("status"), "Starting");
     for await (const text of events(`/playground/run?settings=${encodeURIComponent(JSON.stringify(asked))}`, { signal: running.signal })) {
       const said = JSON.parse(text);
-      if (said.kind === "preparing") setText(find("status"), `Preparing ${said.policy}; its first use takes up to a minute`);
+      clearTimeout(compiling);
+      if (said.kind === "preparing") {
+        const which = `${said.policy}, policy ${++prepared} of ${asked.policies.length}`;
+        setText(find("status"), `Preparing ${which}`);
+        // Hardly anything else takes this long.
+        compiling = setTimeout(() => setText(find("status"), `Compiling ${which}: up to a minute or two, as it is used for the first time`), 2000);
+      }
       if (said.kind === "error") throw new Refused(400, said.detail);
-      if (said.kind === "end") outcome = `Done: ${count(run.horizon)} slots in ${((performance.now() - began) / 1000).toFixed(1)} seconds.`;
+      if (said.kind === "end") outcome = `Done: ${count(asked.horizon)} slots in ${((performance.now() - began) / 1000).toFixed(1)} seconds.`;
       if (said.done !== undefined) progress(said.done);
-      if (said.kind === "point") add(said);
+      if (said.kind === "point") add(next, said);
     }
     if (outcome.startsWith("The connection")) tell(outcome);
   } catch (error) {
-    if (running.signal.aborted) outcome = run.last ? `Stopped at slot ${count(run.last)}.` : "Stopped.";
-    else {
-      tell(error instanceof Refused ? error.message : "The service cannot be reached.");
-      outcome = run.last ? `Ended at slot ${count(run.last)}.` : "Nothing was run.";
-    }
+    const how = running.signal.aborted ? "Stopped" : "Ended";
+    if (how === "Ended") tell(error instanceof Refused ? error.message : "The service cannot be reached.");
+    outcome = `${how} after ${plural(next.last, "slot")}.${run && run !== next ? " What is shown is the run before." : ""}`;
   }
+  clearTimeout(compiling);
   running = null;
   showRunning(false);
+  find("progress").value = next.last / asked.horizon;
   draw();
   setText(find("status"), outcome);
 }
@@ -265,9 +284,8 @@ function showRunning(on) {
     const card = find("curves-card");
     // On a narrow page the curves are below the form.
     if (card.getBoundingClientRect().top > innerHeight / 2) card.scrollIntoView({ behavior: calm.matches ? "auto" : "smooth" });
-  } else {
-    find("progress").value = run.last ? run.last / run.horizon : 0;
-    if (document.activeElement === document.body || document.activeElement === find("stop")) find("run").focus({ preventScroll: true });
+  } else if (document.activeElement === document.body || document.activeElement === find("stop")) {
+    find("run").focus({ preventScroll: true });
   }
 }
 
@@ -277,7 +295,8 @@ function progress(done) {
   setText(find("status"), `Running: ${10 * Math.floor(10 * done)} %`);
 }
 
-function add({ t, curves }) {
+function add(next, { t, curves }) {
+  run = next;
   run.last = t;
   for (const [name, measures] of Object.entries(curves)) {
     if (!run.curves.has(name)) run.curves.set(name, []);
@@ -297,22 +316,29 @@ function draw() {
   const measure = chosen("show");
   const [title, reading] = READING[measure];
   setText(find("curves-title"), title);
-  const bands = run?.replications > 1 ? ` Bands are 95 % intervals over ${run.replications} replications.` : "";
-  setText(find("reading"), reading + bands);
-  find("chart").hidden = !running && !run?.last;
+  const many = run?.asked.replications;
+  setText(find("reading"), reading + (many > 1 ? ` Bands are 95 % intervals over ${many} replications.` : ""));
+  find("chart").hidden = run === null;
   if (run === null) return;
   const series = [...run.curves].map(([name, points]) => ({ name, points: points.map((one) => [one.t, ...one[measure]]) }));
-  chart.draw(series, { log: chosen("axis") === "log", until: run.horizon, y: title });
+  chart.draw(series, { log: chosen("axis") === "log", until: run.asked.horizon, y: title });
   results();
 }
 
+/** What the run is of: the form may say something else by now. */
+function runOf({ scenario, perturbation, users, horizon, replications, seed }) {
+  return `Scenario ${scenario}, ${perturbation} perturbation, ${plural(users, "user")}, ${plural(horizon, "slot")}, ${plural(replications, "replication")}, seed ${seed}`;
+}
+
 function results() {
-  find("results-box").hidden = run.curves.size === 0;
-  setText(find("results-at"), run.last ? `After ${count(run.last)} slots` : "Policy");
+  setText(find("run-of"), runOf(run.asked));
+  setText(find("results-of"), `Results: ${runOf(run.asked)}`);
+  find("results-box").hidden = false;
+  setText(find("results-at"), `After ${plural(run.last, "slot")}`);
   const body = find("results");
   const cells = [...run.curves].map(([name, points]) => {
     const last = points.at(-1);
-    const value = ([mean, half]) => short(mean) + (run.replications > 1 ? ` ± ${short(half)}` : "");
+    const value = ([mean, half]) => short(mean) + (run.asked.replications > 1 ? ` ±\u00a0${short(half)}` : "");
     return [name, value(last.static), value(last.contextual), value(last.reward)];
   });
   if (body.rows.length !== cells.length) {
@@ -335,6 +361,7 @@ async function open() {
   find("perturbation").replaceChildren(...options.perturbations.map((name) => make("option", { value: name }, name)));
   find("slots").max = options.limits.slots;
   find("replications").max = options.limits.replications;
+  showMore(find("results-box"));
   fromHash();
   draw();
   find("run").disabled = false;
