@@ -317,7 +317,7 @@ function draw() {
   const [title, reading] = READING[measure];
   setText(find("curves-title"), title);
   const many = run?.asked.replications;
-  setText(find("reading"), reading + (many > 1 ? ` Bands are 95 % intervals over ${many} replications.` : ""));
+  setText(find("reading"), reading + (many > 1 ? ` Bands are 95 % intervals over ${many} replications, cut off where the chart ends.` : ""));
   find("chart").hidden = run === null;
   if (run === null) return;
   const series = [...run.curves].map(([name, points]) => ({ name, points: points.map((one) => [one.t, ...one[measure]]) }));
