@@ -283,7 +283,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
     arguments: tuple[object, ...] = (*NEW, "--set", "patience=100000")
     service = AsCommand(tmp_path / "data", *arguments)
     try:
-        for life in range(8):
+        for life in range(5):
             radios = [Radio(10 * life + n, service.port) for n in range(4)]
             for radio in radios:
                 radio.start()
