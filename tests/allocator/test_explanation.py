@@ -166,6 +166,16 @@ def test_words_of_a_policy_that_does_not_go_by_its_index(picked: tuple[int, int]
     assert re.sub(r" \(free with 50%\)", "", text).endswith(says), text
 
 
+@pytest.mark.parametrize("more", [{"users": 4}, {"available": [True, False, True, False]}])
+def test_words_where_all_are_taken(more: dict[str, Any]) -> None:
+    """There is nobody to be compared with."""
+    allocator = taught("mp-ucb", users=4)
+    text = str(allocator.explain(allocator.allocate(None, **more).id))
+    assert "ranks highest, index" in text
+    assert "all the same" not in text
+    assert "The last place" not in text
+
+
 def test_words_for_channels_that_could_not_be_had() -> None:
     allocator = station(users=3, collision_limit=0.4)
     allocator.vacate([1])

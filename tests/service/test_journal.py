@@ -363,6 +363,11 @@ def test_an_allocator_that_a_damaged_log_has_lost_is_missed(tmp_path: Path) -> N
     log.write_bytes(log.read_bytes()[:100])
     with pytest.raises(InputError, match="there were 2 allocators, and 1 can be read; it was left as it is"):
         Office(tmp_path / "two")
+    (tmp_path / "one" / "lock").unlink()  # it is known again as soon as something is written
+    office = Office(tmp_path / "one")
+    asked(office.desks["main"], 2)
+    office.close()
+    assert (tmp_path / "one" / "lock").read_text().split()[-1] == "0000000002"
 
 
 # --- pruning ---------------------------------------------------------------------------------------------------------

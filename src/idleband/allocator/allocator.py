@@ -49,6 +49,7 @@ CHECKED_EVERY = 1024  # slots between two looks at all that was learned
 MOST_WAITING = 1000  # tasks that a policy with a deadline may be behind
 LONGEST_WAIT = 5.0  # seconds, for such a policy, before its state is saved
 REPLAY_WAIT = 30.0  # seconds, for each thing that it did before
+LONGEST_REASON = 300  # characters, of a policy that does not work
 LAST_SLOT = 2**52  # that can be asked for: counting on from there stays exact in every language
 COUNTS = ("decisions", "asked_for", "handed_out", "late", "fallback", "too_late", "shadowed", "agreed")
 
@@ -326,7 +327,7 @@ class Allocator:
 
     def _fail(self, learner: Learner, t: int, what: str) -> None:
         if learner is self._learner:  # and not one that was given up
-            self._broken = f"slot {t}: {what}"
+            self._broken = f"slot {t}: {what[:LONGEST_REASON]}"
 
     def _submit(self, task: Callable[[], Any]) -> "Future[Any]":
         """Have the policy's own thread do something, after all that it was given before."""
@@ -559,9 +560,9 @@ class Allocator:
 
     @property
     def size(self) -> int:
-        """Bytes that its state takes when all decisions it may remember are there."""
+        """Bytes, about, that its state takes when all decisions it may remember are there."""
         s = self.settings
-        record = s.channels * (8 * (s.dimension + 2 + step.TERMS) + 2) + 24 * s.users
+        record = s.channels * (8 * (s.dimension + 2 + step.TERMS) + 2) + 50 * s.users + 1000  # names, and why
         return sum(array.nbytes for _, array in self._arrays()) + s.patience * record
 
     def picture(self, longest: float = LONGEST_WAIT) -> Callable[[], bytes]:

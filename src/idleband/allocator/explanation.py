@@ -117,7 +117,7 @@ def _text(settings: Settings, record: Record, rows: tuple[Term, ...], label: str
         last = ranked[-1]
         first = "ranks highest" if best.index >= rival.index else "ranks highest of them"
         words.append(f"Channel {best.channel + 1} {first}, {_reasons(best, estimate_is)}.")
-        if rival.index > last.index:
+        if rival is not best and rival.index > last.index:
             # Blocks that are not ended yet, and what is tried though it ranks lower.
             words.append(
                 f"Channel {rival.channel + 1}, {_reasons(rival, estimate_is)}, is not among them all the same:"

@@ -117,6 +117,7 @@ class Journal:
                         f"{self.path}-wal: is damaged: there were {self._lock.allocators} allocators, and {allocators}"
                         f" can be read; it was left as it is. Remove {self._lock.path} to go on without the others"
                     )
+                self._lock.allocators = allocators  # a lock that was removed knows of none
                 self._oldest = self._one("SELECT min(seq) FROM events") or 1
             except BaseException:
                 self.close()
@@ -252,7 +253,7 @@ class Journal:
             if until > self._oldest:
                 self._writer.execute("DELETE FROM events WHERE seq < ?", (until,))
         self._last, self._oldest, self._covered = last, until, covered
-        self._lock.note(last, self._lock.allocators)
+        self._lock.note(last=last)
 
     def add(self, name: str, settings: str) -> int:
         """A new allocator; its number."""
@@ -260,7 +261,7 @@ class Journal:
             row = (name, settings, _of_settings(name, settings))
             done = self._writer.execute("INSERT INTO allocators (name, settings, checksum) VALUES (?, ?, ?)", row)
         number = int(done.lastrowid or 0)
-        self._lock.note(self._last, number)  # none is ever removed: so many there are
+        self._lock.note(allocators=number)  # none is ever removed: so many there are
         return number
 
     def try_to_write(self) -> None:
@@ -304,6 +305,7 @@ class _Lock:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "lock"
+        self._one_at_a_time = threading.Lock()
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -321,12 +323,12 @@ class _Lock:
                 os.fsync(self._descriptor)
                 self.said = what
 
-    def note(self, last: int, allocators: int) -> None:
+    def note(self, last: int = 0, allocators: int = 0) -> None:
         """The last event that was written, and how many allocators there are. Not synced: what the system forgets here
         when it fails makes it too small, and what it is compared with was synced before."""
-        with contextlib.suppress(OSError):
-            os.pwrite(self._descriptor, f"{last:020d}\n{allocators:010d}\n".encode(), len(IN_USE))
-        self.allocators = allocators
+        with self._one_at_a_time, contextlib.suppress(OSError):
+            self.last, self.allocators = max(self.last, last), max(self.allocators, allocators)
+            os.pwrite(self._descriptor, f"{self.last:020d}\n{self.allocators:010d}\n".encode(), len(IN_USE))
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -61,15 +61,22 @@ class Playground:
         return _Run(self._lines(process), lambda: self._end(process))
 
     async def _lines(self, process: Any) -> AsyncIterator[bytes]:
-        until = asyncio.get_running_loop().time() + LONGEST
-        with contextlib.suppress(TimeoutError):
-            while True:
-                async with asyncio.timeout_at(until):
-                    line = await process.stdout.readline()
-                if not line:
-                    return
+        late = False
+
+        def stop() -> None:
+            nonlocal late
+            late = True
+            self._end(process)
+
+        # Not a time limit on what follows: whoever does not read would never come to it.
+        clock = asyncio.get_running_loop().call_later(LONGEST, stop)
+        try:
+            while line := await process.stdout.readline():
                 yield b"data: " + line + b"\n"
-        yield b'data: {"kind": "error", "detail": "it took too long, and was stopped"}\n\n'
+        finally:
+            clock.cancel()
+        if late:
+            yield b'data: {"kind": "error", "detail": "it took too long, and was stopped"}\n\n'
 
     def _end(self, process: Any) -> None:
         self._running.discard(process)

@@ -421,6 +421,7 @@ function turnTo(place) {
 find("back").addEventListener("click", () => turnTo(Math.max(0, first - PAGE)));
 find("on").addEventListener("click", () => turnTo(first + PAGE));
 find("go").addEventListener("change", () => {
+  if (view === null) return;
   const number = Math.round(find("go").valueAsNumber);
   if (number >= 1 && number <= view.channels) {
     find("filter").value = "all";
