@@ -2,10 +2,10 @@
 
     python studies/exactly_once.py [SEQUENCES]        3000, some twenty minutes; writes studies/exactly_once.md
 
-Each sequence is up to 40 decisions, reports, repeats, contradictions, vacated channels, resets, commits, kills, restarts
-and full disks, in any order, on one of four policies, or on one that misses its deadline now and then. After every
-commit the state is compared, byte by byte, with that of an allocator that was told every acknowledged event once and
-never stopped.
+Each sequence is up to 40 decisions, reports, repeats, contradictions, vacated channels, resets, commits, kills,
+restarts and full disks, in any order, on one of four policies, or on one that misses its deadline now and then. After
+every commit the state is compared, byte by byte, with that of an allocator that was told every acknowledged event once
+and never stopped.
 """
 
 import sys

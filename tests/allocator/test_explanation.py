@@ -204,7 +204,7 @@ def test_words_for_an_incumbent() -> None:
 
 def test_words_for_a_fallback_are_about_its_own_numbers() -> None:
     allocator = station("mp-lucb", fallback="mp-ucb")
-    allocator._learner.state.theta[0] = np.nan
+    allocator._policy.learner.state.theta[0] = np.nan
     explained = allocator.explain(allocator.allocate(np.zeros((K, 2))).id)
     assert (explained.by, explained.policy, explained.estimate_is) == ("fallback", "mp-ucb", "mean reward")
     assert str(explained).startswith(

@@ -99,13 +99,13 @@ def driven(allocator: ib.Allocator) -> list[tuple[int, ...]]:
 
 def test_a_policy_of_ones_own_does_the_same_compiled_or_not() -> None:
     compiled = ib.Allocator(ib.register(name="counts")(Counts), **SIZE)
-    assert compiled._learner.note == ""
+    assert compiled._policy.learner.note == ""
     expected = driven(compiled)
     for how in ("choosing", "learning", "memory"):
         same = ib.Allocator(interpreted(how), **SIZE)
-        assert same._learner.note  # why it is not compiled
+        assert same._policy.learner.note  # why it is not compiled
         assert driven(same) == expected
-        assert np.array_equal(same._learner.state[0], compiled._learner.state[0])
+        assert np.array_equal(same._policy.learner.state[0], compiled._policy.learner.state[0])
 
 
 def test_memory_that_cannot_be_made_is_told() -> None:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idleband as ib
-from idleband.allocator.allocator import MOST_WAITING
 from idleband.allocator.events import Decided
+from idleband.allocator.guarded import MOST_WAITING
 from tests.allocator.inside import arrays, contexts, differ, plain
 
 K = 5
@@ -98,7 +98,7 @@ def test_whoever_hangs_is_out_of_service_and_takes_no_more_memory() -> None:
         assert decision.proposed is None
         assert bool(allocator.broken) == (t > MOST_WAITING // 2)  # a question and a lesson each
         allocator.report(decision.id, [1.0, 0.5])
-        assert len(allocator._waiting) <= MOST_WAITING + 1
+        assert len(allocator._policy._waiting) <= MOST_WAITING + 1
     assert f"plain is out of service since {allocator.broken}." in str(allocator.explain(decision.id))
     assert ib.Allocator.from_bytes(allocator.to_bytes(), "here").broken == allocator.broken
     gate.set()
@@ -232,7 +232,7 @@ def test_a_policy_that_cannot_learn_is_out_of_service(deadline: float | None) ->
 def test_a_nan_in_what_was_learned_is_found_at_once_where_it_matters() -> None:
     allocator = station("mp-lucb")
     allocator.allocate(np.zeros((K, 2)))
-    allocator._learner.state.theta[3] = np.nan
+    allocator._policy.learner.state.theta[3] = np.nan
     decision = allocator.allocate(np.zeros((K, 2)))
     assert (decision.by, allocator.broken) == ("fallback", "slot 2: an index is not a number")
 
@@ -241,7 +241,7 @@ def test_a_nan_in_what_was_learned_is_found_in_time_where_it_does_not() -> None:
     """RCA's sum of a running block matters when it ends. All is looked at every 1024 slots."""
     allocator = station("rca-m")
     allocator.allocate(None)
-    allocator._learner.state.open_sum[4] = np.nan
+    allocator._policy.learner.state.open_sum[4] = np.nan
     assert allocator.allocate(None, slot=1023).by == "policy"
     assert allocator.allocate(None, slot=1024).by == "fallback"
     assert allocator.broken == "slot 1024: there is a nan in what it has learned"

@@ -336,6 +336,6 @@ def test_memory_that_is_no_array_is_not_saved() -> None:
 
     allocator = ib.Allocator("keeps-a-list", **SIZE)
     allocator.report(allocator.allocate(np.zeros((4, 2))).id, [1.0, 0.1])
-    assert allocator._learner.state == {"heard": [(0, 1.0), (1, 0.1)]}
+    assert allocator._policy.learner.state == {"heard": [(0, 1.0), (1, 0.1)]}
     with pytest.raises(ib.InputError, match=r"^policy keeps-a-list: state is a dict; must be an array to be saved"):
         allocator.to_bytes()

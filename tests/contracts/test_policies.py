@@ -129,7 +129,7 @@ def as_simulated(label: str, scenario: ib.Scenario, slots: int) -> None:
         )
         if t == slots // 2:
             allocator = ib.Allocator.from_bytes(allocator.to_bytes(), "saved midway")
-    learner = allocator._learner
+    learner = allocator._policy.learner
     assert np.array_equal(learner.rng, run.rng), (label, scenario.name)
     for ours, theirs in zip(leaves(learner.state), leaves(run.state), strict=True):
         assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes(), (label, scenario.name)

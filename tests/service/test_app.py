@@ -114,7 +114,7 @@ def test_beginning_anew(service: InThread) -> None:
     before = service.within(allocator.to_bytes)
     assert service.post("/allocators/main/reset", None).status == 200
     assert service.within(allocator.to_bytes) == before  # one that works is left alone
-    service.within(lambda: setattr(allocator, "_broken", "slot 4: broken by this test"))
+    service.within(lambda: setattr(allocator._policy, "broken", "slot 4: broken by this test"))
     standing = service.post("/allocators/main/reset", None)
     assert (standing.status, standing.data["slot"], standing.data["broken"]) == (200, 4, "")
     assert service.decide("next").data["channels"] == [0, 1]  # untried channels first, as at the start

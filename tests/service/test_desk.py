@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 import idleband as ib
-from idleband.allocator import allocator as allocator_module
-from idleband.allocator.allocator import MOST_WAITING
+from idleband.allocator import guarded
 from idleband.allocator.events import Decision
 from idleband.allocator.settings import Settings
 from idleband.service.journal import JournalError
@@ -56,7 +55,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         self.office = Office(self.folder, keep=40, snapshot_every=15)
         self.office.open("main", self.settings)
         self.reference = ib.Allocator.of(self.settings)
-        self.reference.replaying = True  # it is told who was late
+        self.reference.replay(True)  # it is told who was late
         self.unacknowledged: list[Callable[[], Any]] = []  # what the reference is to be told at the next commit
         self.asked: dict[str, dict[str, Any]] = {}  # acknowledged questions
         self.answers: dict[str, Decision] = {}
@@ -258,7 +257,7 @@ def test_who_is_out_of_service_for_being_behind_stays_so(tmp_path: Path) -> None
     gate = threading.Event()
     office = hanging(tmp_path, gate, first=1, deadline=1e-4)
     desk, x = office.desks["main"], np.zeros((K, D)).tolist()
-    for i in range(MOST_WAITING + 2):
+    for i in range(guarded.MOST_WAITING + 2):
         desk.decide(f"r{i}", x)
     assert "1000 tasks behind" in desk.allocator.broken
     office.commit()
@@ -270,7 +269,7 @@ def test_who_is_out_of_service_for_being_behind_stays_so(tmp_path: Path) -> None
 
 
 def test_who_hangs_again_does_not_keep_it_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocator_module, "REPLAY_WAIT", 1.0)
+    monkeypatch.setattr(guarded, "REPLAY_WAIT", 1.0)
     gate = threading.Event()
     office = hanging(tmp_path, gate, first=2)
     desk, x = office.desks["main"], np.zeros((K, D)).tolist()

@@ -216,7 +216,7 @@ def test_nobody_is_answered_before_it_is_written(tmp_path: Path) -> None:
             asking.append(Asking(lambda: service.post("/allocators/main/restore", {"channels": [0]})))
             eventually(lambda: not service.within(allocator.snapshot)["channel"][0]["vacated"])
             asking.append(Asking(lambda: service.get("/allocators/main")))
-            service.within(lambda: setattr(allocator, "_broken", "slot 2: broken by this test"))
+            service.within(lambda: setattr(allocator._policy, "broken", "slot 2: broken by this test"))
             asking.append(Asking(lambda: service.post("/allocators/main/reset", None)))
             written = service.within(lambda: service.service.office.journal.last)
             eventually(lambda: service.within(lambda: service.service.office._seq) == 6)

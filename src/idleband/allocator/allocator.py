@@ -6,10 +6,7 @@ bit: `ask` and `parse` read what a caller gives, `decide` and `take` are all tha
 """
 
 import time
-import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -32,9 +29,9 @@ from idleband.allocator.events import (
     Unknown,
 )
 from idleband.allocator.explanation import Explanation, explanation
+from idleband.allocator.guarded import LONGEST_WAIT, Behind, Guarded
 from idleband.allocator.learner import Learner, leaves
 from idleband.allocator.settings import Settings
-from idleband.allocator.worker import Worker
 from idleband.durable import write_durably
 from idleband.errors import InputError, shown
 from idleband.kernels import compile
@@ -45,17 +42,8 @@ from idleband.scenario import fields
 from idleband.scenario.laws import FAULT, OwnLaw
 from idleband.scenario.perturbation import perturb
 
-CHECKED_EVERY = 1024  # slots between two looks at all that was learned
-MOST_WAITING = 1000  # tasks that a policy with a deadline may be behind
-LONGEST_WAIT = 5.0  # seconds, for such a policy, before its state is saved
-REPLAY_WAIT = 30.0  # seconds, for each thing that it did before
-LONGEST_REASON = 300  # characters, of a policy that does not work
 LAST_SLOT = 2**52  # that can be asked for: counting on from there stays exact in every language
 COUNTS = ("decisions", "asked_for", "handed_out", "late", "fallback", "too_late", "shadowed", "agreed")
-
-
-class _Behind(InputError):
-    """The policy has not done yet what it was given."""
 
 
 class Allocator:
@@ -88,9 +76,9 @@ class Allocator:
         self.settings = settings
         known, K = settings.known, settings.channels
         knows = settings.case.policy.knows
-        self._learner = self._new_learner(settings.case)
-        self._fallback = self._new_learner(policy(settings.fallback))
-        self._incumbent = None if settings.incumbent is None else self._new_learner(policy(settings.incumbent))
+        self._policy = Guarded(settings, lambda: _new_learner(settings, settings.case))
+        self._fallback = _new_learner(settings, policy(settings.fallback))
+        self._incumbent = None if settings.incumbent is None else _new_learner(settings, policy(settings.incumbent))
         self._watch = watch.new_watch(K)
         frozen = freeze((known, self._watch))
         self._watch_block = frozen.block
@@ -102,27 +90,14 @@ class Allocator:
         self._vacated = np.zeros(K, np.bool_)
         self._records: dict[Id, Record] = {}
         self._counts = dict.fromkeys(COUNTS, 0)
-        self._slot, self._broken = 0, ""
+        self._slot = 0
         self._oldest = 0  # slot of the oldest record, or before
         self._repeated = 0  # feedback that was there already; not saved, because it changes nothing
         self._place = np.zeros(1, np.int64)
         self._lock = Lock()
-        self._worker = None if settings.deadline is None else self._new_worker()
-        self.replaying = False  # what happened before is gone through again: there is no hurry
-        self._waiting: deque[Future[Any]] = deque()
-
-    def _new_learner(self, case: Case) -> Learner:
-        s = self.settings
-        with compile.interruptible():
-            return Learner(case, s.known, s.truth if case is s.case else None, s.seed, s.replication)
-
-    def _new_worker(self) -> Worker:
-        worker = Worker()
-        weakref.finalize(self, worker.abandon).atexit = False  # its thread ends with the allocator
-        return worker
 
     def _learners(self) -> list[Learner]:
-        return [one for one in (self._learner, self._fallback, self._incumbent) if one is not None]
+        return [one for one in (self._policy.learner, self._fallback, self._incumbent) if one is not None]
 
     def __repr__(self) -> str:
         s = self.settings
@@ -212,7 +187,7 @@ class Allocator:
             self._forget(t - s.patience)
         n = self._perturbations(ask.x) if self._told else self._untold
         sees = (t, ask.users, ask.x, allowed, ask.sensed, n)
-        proposed, broken = self._propose(sees, terms, then)
+        proposed, broken = self._policy.propose(sees, terms, then)
         by, channels = POLICY, proposed
         if ask.incumbent is not None:
             by, channels = INCUMBENT, np.array([k for k in ask.incumbent if allowed[k]][: ask.users], np.int64)
@@ -261,95 +236,6 @@ class Allocator:
             return np.flatnonzero(allowed)[:users]
         return picks[:count]
 
-    # --- a policy that may be late, or not work ----------------------------------------------------------------------
-
-    def _propose(self, sees: tuple[Any, ...], terms: Floats, then: Decided | None) -> tuple[Ints | None, str]:
-        """What the policy picks, None if it does not work, or not in time; and why it is out of service, if it is."""
-        picks = np.empty(self.settings.channels, np.int64)
-        own = terms.copy() if self._worker is not None else terms  # where it is too late, the fallback writes to these
-        count = self._choose_in_time(sees, picks, own) if not self._broken else step.BROKEN
-        if then is not None:  # it may have been late then, or found to be behind: neither comes again by itself
-            self._broken = then.broken or self._broken
-            if then.decision.proposed is None:
-                return None, then.broken
-        if count < 0:
-            return None, self._broken
-        if own is not terms:
-            terms[:] = own
-        return picks[:count], self._broken
-
-    def _choose_in_time(self, sees: tuple[Any, ...], picks: Ints, terms: Floats) -> int:
-        """As `_choose`, and less than 0 also where it is too late."""
-        learner = self._learner
-        if self._worker is None:
-            return self._choose(learner, sees, picks, terms)
-        count = self._wait_for(self._submit(lambda: self._choose(learner, sees, picks, terms)), sees[0])
-        return step.BROKEN if count is None else count
-
-    def _wait_for(self, doing: "Future[Any]", t: int) -> Any:
-        """What the policy's own thread makes of a task; None if that is not there in time."""
-        try:
-            return doing.result(REPLAY_WAIT if self.replaying else self.settings.deadline)
-        except TimeoutError:
-            if self.replaying:  # a policy that hangs does not keep its allocator from starting again
-                self._fail(self._learner, t, f"it took more than {REPLAY_WAIT:g} s")
-            return None
-
-    def _choose(self, learner: Learner, sees: tuple[Any, ...], picks: Ints, terms: Floats) -> int:
-        """How many channels the policy picks, or less than 0: then it is out of service."""
-        t = sees[0]
-        if t % CHECKED_EVERY == 0 and not self._broken and not learner.finite():
-            self._fail(learner, t, "there is a nan in what it has learned")
-        if self._broken:
-            return step.BROKEN
-        try:
-            count = learner.choose(learner.block, *sees, picks, terms)
-        except Exception as error:
-            self._raised(learner, t, error)
-            return step.BROKEN
-        if count < 0:
-            what = "an index is not a number" if count == step.NOT_FINITE else "its picks break the rules"
-            self._fail(learner, t, what)
-        return count
-
-    def _learn(self, learner: Learner, lesson: tuple[Any, ...]) -> None:
-        if not self._broken:
-            try:
-                learner.learn(learner.block, *lesson)
-            except Exception as error:
-                self._raised(learner, lesson[0], error)
-
-    def _raised(self, learner: Learner, t: int, error: Exception) -> None:
-        """What a user's own policy raises takes it out of service, and not the allocator."""
-        if self.settings.source is None:
-            raise error
-        self._fail(learner, t, f"{type(error).__name__}: {error}")
-
-    def _fail(self, learner: Learner, t: int, what: str) -> None:
-        if learner is self._learner:  # and not one that was given up
-            self._broken = f"slot {t}: {what[:LONGEST_REASON]}"
-
-    def _submit(self, task: Callable[[], Any]) -> "Future[Any]":
-        """Have the policy's own thread do something, after all that it was given before."""
-        assert self._worker is not None
-        while self._waiting and self._waiting[0].done():
-            self._waiting.popleft().result()
-        if len(self._waiting) >= MOST_WAITING and not self._broken:
-            self._fail(self._learner, self._slot, f"it is {MOST_WAITING} tasks behind")
-        future = self._worker.submit(task)
-        self._waiting.append(future)
-        return future
-
-    def settle(self, longest: float = LONGEST_WAIT) -> None:
-        """Wait for a policy that is behind, for some seconds; not for one that is out of service, and may hang."""
-        until = time.monotonic() + longest
-        while self._waiting and not self._broken:
-            try:
-                self._waiting[0].result(max(0.0, until - time.monotonic()))
-            except TimeoutError:
-                raise _Behind(f"policy {self.settings.policy}: is {len(self._waiting)} tasks behind; wait") from None
-            self._waiting.popleft()
-
     # --- reporting ---------------------------------------------------------------------------------------------------
 
     def report(self, id: Id, rewards: Any, states: Any = None, perturbations: Any = None) -> Receipt:
@@ -387,14 +273,7 @@ class Allocator:
             raise self._refusal(count, report, record)
         if count:
             lesson = (ask.slot, ask.users, ask.x, record.allowed, ask.sensed, record.n, channels, news, kept)
-            learner = self._learner
-            if self._worker is None:
-                self._learn(learner, lesson)
-            elif not self._broken:
-                lesson = (*lesson[:-1], kept.copy())  # what comes later is not for this lesson
-                doing = self._submit(lambda: self._learn(learner, lesson))
-                if self.replaying:
-                    self._wait_for(doing, ask.slot)
+            self._policy.learn(lesson)
             for one in (self._fallback, self._incumbent):
                 if one is not None:
                     one.learn(one.block, *lesson)
@@ -452,17 +331,20 @@ class Allocator:
     @property
     def broken(self) -> str:
         """Why the policy is out of service and the fallback decides; empty if it is not."""
-        return self._broken
+        return self._policy.broken
+
+    def replay(self, whether: bool) -> None:
+        """From now on what happened before is gone through again, and there is no hurry; or not any more."""
+        self._policy.replaying = whether
+
+    def settle(self) -> None:
+        """Wait for a policy that is behind, for some seconds."""
+        self._policy.settle()
 
     def reset(self) -> None:
         """Have the policy begin anew, having learned nothing, and decide again."""
         with self._lock:
-            if self._worker is not None:  # the other may hang
-                self._worker.abandon()
-                self._worker = self._new_worker()
-                self._waiting.clear()
-            self._learner = self._new_learner(self.settings.case)
-            self._broken = ""
+            self._policy.reset()
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
@@ -483,7 +365,7 @@ class Allocator:
         """Why a decision of the last `patience` slots was taken, in words and numbers."""
         with self._lock:
             record = self._record(id)
-            whose = self._fallback if record.decision.by == FALLBACK else self._learner
+            whose = self._fallback if record.decision.by == FALLBACK else self._policy.learner
             return explanation(self.settings, whose, record)
 
     def _record(self, id: Id) -> Record:
@@ -506,7 +388,7 @@ class Allocator:
                 "feedback": s.feedback,
                 "collision_limit": s.collision_limit,
                 "slot": self._slot,
-                "broken": self._broken,
+                "broken": self.broken,
                 "counts": {
                     **self._counts,
                     "repeated": self._repeated,
@@ -539,7 +421,7 @@ class Allocator:
                 with self._lock:  # not while it waits: deadlines hold for whoever asks meanwhile
                     picture = self.picture(0.0)
                 break
-            except _Behind:
+            except Behind:
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.01)
@@ -568,11 +450,11 @@ class Allocator:
     def picture(self, longest: float = LONGEST_WAIT) -> Callable[[], bytes]:
         """All of it as it is now, after waiting for a policy that is behind: a function that makes bytes of it, which
         takes longer and may be called from another thread."""
-        self.settle(longest)
+        self._policy.settle(longest)
         head = {
             "settings": self.settings.as_data(),
             "slot": self._slot,
-            "broken": self._broken,
+            "broken": self.broken,
             "counts": self._counts.copy(),
         }
         arrays = {name: array.copy() for name, array in self._arrays()}
@@ -588,14 +470,15 @@ class Allocator:
             records = saved.records(head, arrays, settings)
             allocator = cls.of(settings)
             saved.refill(dict(allocator._arrays()), arrays)
-            allocator._slot, allocator._broken = head["slot"], str(head["broken"])
+            allocator._slot, allocator._policy.broken = head["slot"], str(head["broken"])
             allocator._counts = {name: int(head["counts"][name]) for name in COUNTS}
             allocator._records = {record.ask.id: record for record in records}
         return allocator
 
     def _arrays(self) -> Iterator[tuple[str, Any]]:
         """All arrays that change as it works, by name."""
-        for name, learner in (("learner", self._learner), ("fallback", self._fallback), ("incumbent", self._incumbent)):
+        learners = {"learner": self._policy.learner, "fallback": self._fallback, "incumbent": self._incumbent}
+        for name, learner in learners.items():
             if learner is not None:
                 yield from ((f"{name}.{key}", array) for key, array in learner.arrays())
         yield from leaves("watch", self._watch, "watch")
@@ -611,6 +494,11 @@ class Allocator:
         run = law.kernel.within if isinstance(law, OwnLaw) else perturb
         run(law.number, theta, x, n, np.zeros(FAULT))
         return n
+
+
+def _new_learner(s: Settings, case: Case) -> Learner:
+    with compile.interruptible():
+        return Learner(case, s.known, s.truth if case is s.case else None, s.seed, s.replication)
 
 
 _watch_kernels: dict[str, Any] = {}

@@ -65,14 +65,14 @@ class Desk:
         else:
             self.allocator = Allocator.of(Settings.restored(json.loads(stored.settings)))
         self.replayed = 0
-        self.allocator.replaying = True
+        self.allocator.replay(True)
         for event in journal.events(stored.number, stored.seq):
             try:
                 self._replay(event)
             except (msgspec.DecodeError, ValueError, IndexError) as error:
                 raise InputError(f"{place}: event {event.seq} cannot be read: {error}") from None
             self.replayed += 1
-        self.allocator.replaying = False
+        self.allocator.replay(False)
 
     def _replay(self, event: Event) -> None:
         allocator = self.allocator

@@ -16,8 +16,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from idleband.allocator.allocator import LONGEST_WAIT, Allocator
+from idleband.allocator.allocator import Allocator
 from idleband.allocator.events import Conflict
+from idleband.allocator.guarded import LONGEST_WAIT
 from idleband.allocator.settings import Settings
 from idleband.errors import InputError, shown
 from idleband.service.desk import Desk
