@@ -50,3 +50,14 @@ def plain(spoil: Any, spoil_lesson: Any = None, memory: Any = lambda: np.zeros(1
                 spoil_lesson(slot, k)
 
     return ib.register(name="plain")(Plain)
+
+
+def station(policy: Any = "mp-ucb", **more: Any) -> ib.Allocator:
+    """A small one, of five channels."""
+    return ib.Allocator(policy, **{"channels": 5, "users": 2, "dimension": 2, **more})
+
+
+def raising(slot: Any, picks: Any) -> None:
+    """What spoils a `plain` policy in slot 3."""
+    if slot.t == 3:
+        raise RuntimeError("no idea")
