@@ -1,6 +1,7 @@
 """The command `idleband`: parse, call, print."""
 
 import argparse
+import difflib
 import io
 import json
 import math
@@ -63,6 +64,15 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see {self.prog} --help)")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What a command does not know is its own mistake to tell: the parser above it has other options."""
+        found, strange = super().parse_known_args(args, namespace)
+        if strange:
+            close = difflib.get_close_matches(strange[0], self._option_string_actions, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            self.error(f"unrecognized arguments: {' '.join(strange)}{hint}")
+        return found, strange
 
 
 def _parser() -> argparse.ArgumentParser:

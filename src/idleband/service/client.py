@@ -40,7 +40,8 @@ class Client:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"url = {url!r}: must be like http://127.0.0.1:8765")
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._where, self._place, self._under = parts.netloc, parts.hostname, parts.path.rstrip("/")
+        self._where = parts.netloc.rpartition("@")[2]  # as it is told in messages
+        self._place, self._under = parts.hostname, parts.path.rstrip("/")
         self._headers = {"Content-Type": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"

@@ -36,6 +36,11 @@ MOST_STATE = 9 * 10**8  # bytes of a snapshot: SQLite takes 10^9
 log = logging.getLogger("idleband.service")
 
 
+def check_name(name: str) -> None:
+    if not re.fullmatch(NAME, name):
+        raise InputError(f"name = {shown(name)}: must be 1 to 80 letters, digits or . _ -, a letter or digit first")
+
+
 class Pictures(NamedTuple):
     """All desks after one event; to be written as snapshots when they have been made bytes of."""
 
@@ -95,8 +100,7 @@ class Office:
 
     def open(self, name: str, settings: Settings) -> Desk:
         """The desk of this name; a new one, if there is none. One with other settings is refused."""
-        if not re.fullmatch(NAME, name):
-            raise InputError(f"name = {shown(name)}: must be 1 to 80 letters, digits or . _ -, a letter or digit first")
+        check_name(name)
         if name in self.desks:
             self.check_same(name, settings)
             return self.desks[name]

@@ -19,6 +19,7 @@ from idleband.service.app import Service
 from idleband.service.client import Client
 from idleband.service.connection import Connection
 from idleband.service.http import LOOPBACK, Limits
+from idleband.service.office import check_name
 from idleband.service.station import Faults, Station, check_fits
 
 MAIN = "main"  # the name of an allocator that nobody has named
@@ -58,6 +59,7 @@ def serve(place: Place, name: str | None, settings: Settings | None) -> None:
     """Serve until told to stop; `settings` None: the allocators that the folder has."""
     if place.host not in LOOPBACK and place.token is None:
         raise InputError(f"--host {place.host}: must have a token (--token-file), because others can reach it")
+    check_name(name or MAIN)
     if place.station is not None and settings is not None:
         check_fits(place.station, settings)
     _log_as_json()
