@@ -14,7 +14,7 @@ import numpy as np
 import idleband as ib
 from idleband.policies.registry import policy
 from idleband.scenario.scenario import Scenario
-from idleband.simulation.engine import CaseRun
+from idleband.simulation.run import PolicyRun
 
 CASES = (  # policy, K, M, d, slots a round, how many times the loop's slot it may take
     ("mp-lucb", 10, 5, 8, 4000, 30.0),
@@ -35,7 +35,7 @@ def main() -> None:
     print(f"{'policy':16} {'K':>5} {'M':>4}   {'loop':>9}   {'live':>9}   times")
     for name, K, M, d, slots, most in CASES:
         scenario = world(K, M, d)
-        run = CaseRun.start(scenario, policy(name), 10**9, 0, 0)
+        run = PolicyRun.start(scenario, policy(name), 10**9, 0, 0)
         allocator = ib.Allocator(name, channels=K, users=M, dimension=d)
         random = np.random.default_rng(1)
         x = random.random((50, K, d))

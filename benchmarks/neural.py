@@ -33,7 +33,7 @@ import numpy.typing as npt
 import idleband as ib
 from idleband.kernels.compile import OPTIONS
 from idleband.kernels.memory import aligned
-from idleband.simulation.engine import CaseRun
+from idleband.simulation.run import PolicyRun
 
 ROUNDS, SLOTS = 40, 1000
 K, M, INPUTS, D, B = 10, 5, 9, 16, 16
@@ -95,7 +95,7 @@ class Loop:
 
     def __init__(self, covariance: str) -> None:
         case = ib.policy("mp-nucb", covariance=covariance)
-        self.run = CaseRun.start(ib.scenario("S1"), case, 4000 + ROUNDS * SLOTS, 0, 0)
+        self.run = PolicyRun.start(ib.scenario("S1"), case, 4000 + ROUNDS * SLOTS, 0, 0)
         self.run.to(4000)  # networks that have learned something, as in most of a run
         self.best = float("inf")
         self.active: list[float] = []

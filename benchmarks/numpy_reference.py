@@ -63,7 +63,7 @@ POLICIES = {"mp-ucb": UCB, "mp-lucb": LUCB}
 
 
 def simulate(policy: "UCB | LUCB", p01: np.ndarray, p10: np.ndarray, theta: np.ndarray, T: int, seed: int) -> float:
-    """T slots of Gilbert-Elliot channels under a linear law and the threshold reward; the reward earned."""
+    """T slots of Gilbert-Elliott channels under a linear model and the threshold reward; the reward earned."""
     rng = np.random.default_rng(seed)
     K = len(p01)
     good = rng.random(K) < p01 / (p01 + p10)

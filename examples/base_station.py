@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from idleband.service.client import Client
-from idleband.service.station import Faults, Station
+from idleband.service.simulated_station import Faults, Station
 
 SLOTS = 300
 

@@ -25,16 +25,16 @@ class EpsilonGreedy:
 
     Params = Params
 
-    def init(params, known):
-        return State(np.zeros(known.K), np.zeros(known.K))
+    def init(setup):
+        return State(np.zeros(setup.K), np.zeros(setup.K))
 
-    def select(known, params, state, rng, slot, picks):
-        explore = ib.uniform(rng) < params.epsilon
-        for k in range(known.K):
+    def select(setup, state, slot, picks):
+        explore = ib.random.uniform(slot.rng) < setup.params.epsilon
+        for k in range(setup.K):
             guess = state.total[k] / max(state.plays[k], 1.0)
-            slot.indices[k] = ib.uniform(rng) if explore else guess
-        return ib.top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+            slot.indices[k] = ib.random.uniform(slot.rng) if explore else guess
+        return ib.top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
-    def update(known, params, state, rng, slot, k, s, r, n):
-        state.total[k] += r
-        state.plays[k] += 1.0
+    def update(setup, state, slot, feedback):
+        state.total[feedback.channel] += feedback.reward
+        state.plays[feedback.channel] += 1.0

@@ -1,4 +1,4 @@
-"""The state machine of tests/service/test_desk.py over thousands of random sequences.
+"""The state machine of tests/service/test_journaled_allocator.py over thousands of random sequences.
 
     python studies/exactly_once.py [SEQUENCES]        3000, some twenty minutes; writes studies/exactly_once.md
 

@@ -1,4 +1,4 @@
-"""Does the network pay? MP-NUCB against MP-LUCB under three laws, what each covariance earns, and what was learned.
+"""Does the network pay? MP-NUCB against MP-LUCB under three models, what each covariance earns, and what was learned.
 
     python studies/neural.py [FOLDER]
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import idleband as ib
 from idleband.experiments.study import Study
-from idleband.report.plots import learned_figure, save_figure
-from idleband.simulation.learned import Learned, learned, root_mean_square
+from idleband.reporting.plots import learned_figure, save_figure
+from idleband.simulation.prediction_error import Learned, learned, root_mean_square
 
 HERE = Path(__file__).parent
-SCENARIOS, LAWS = ("S1", "S2", "S3", "S4"), ("linear", "quadratic", "cosine")
+SCENARIOS, PERTURBATION_MODELS = ("S1", "S2", "S3", "S4"), ("linear", "quadratic", "cosine")
 POLICIES = [
     ib.policy("mp-lucb"),
     ib.policy("mp-nucb"),
@@ -32,18 +32,18 @@ def compared(folder: Path) -> list[str]:
     """The table of rewards: mean reward a slot, and by how much each policy earns more than mp-lucb."""
     lucb, *others = [case.label for case in POLICIES]
     lines = [
-        "| law | scenario | mp-lucb | " + " | ".join(f"{label}, gain [95%]" for label in others) + " |",
+        "| model | scenario | mp-lucb | " + " | ".join(f"{label}, gain [95%]" for label in others) + " |",
         "|---" * (3 + len(others)) + "|",
     ]
-    for law in LAWS:
+    for model in PERTURBATION_MODELS:
         for name in SCENARIOS:
-            world = ib.scenario(name, perturbation=law, name=f"{name}-{law}")
+            world = ib.scenario(name, perturbation=model, name=f"{name}-{model}")
             study = ib.compare(
                 world, POLICIES, horizon=HORIZON, replications=REPLICATIONS, seed=SEED, out=folder / world.name
             )
             base = study.table().loc[lucb, "reward"]
             cells = [gain(study, label, lucb, base) for label in others]
-            lines.append(f"| {law} | {name} | {base:.4f} | " + " | ".join(cells) + " |")
+            lines.append(f"| {model} | {name} | {base:.4f} | " + " | ".join(cells) + " |")
             print(lines[-1], flush=True)
     return lines
 
@@ -55,28 +55,28 @@ def gain(study: Study, label: str, lucb: str, base: float) -> str:
 
 
 def errors(folder: Path) -> list[str]:
-    """The table of errors, and a figure for each law."""
+    """The table of errors, and a figure for each model."""
     lines = [
-        "| law | policy | played, last tenth (worst of replications) | fresh contexts (worst) |",
+        "| model | policy | played, last tenth (worst of replications) | fresh contexts (worst) |",
         "|---|---|---|---|",
     ]
-    for law in LAWS:
-        world = ib.scenario("S1", perturbation=law, name=f"S1-{law}")
+    for model in PERTURBATION_MODELS:
+        world = ib.scenario("S1", perturbation=model, name=f"S1-{model}")
         found = [
             learned(world, case, horizon=LEARNED_HORIZON, replications=LEARNED_REPLICATIONS, seed=SEED)
             for case in LEARNED
         ]
         for one in found:
-            lines.append(row(law, one))
+            lines.append(row(model, one))
             print(lines[-1], flush=True)
-        save_figure(learned_figure(found), folder / f"learned-{law}")
+        save_figure(learned_figure(found), folder / f"learned-{model}")
     return lines
 
 
-def row(law: str, one: Learned) -> str:
+def row(model: str, one: Learned) -> str:
     played, fresh = one.played_last, one.fresh_last
     return (
-        f"| {law} | {one.label} | {root_mean_square(played):.1%} ({played.max():.1%})"
+        f"| {model} | {one.label} | {root_mean_square(played):.1%} ({played.max():.1%})"
         f" | {root_mean_square(fresh):.1%} ({fresh.max():.1%}) |"
     )
 

@@ -1,11 +1,11 @@
-"""Every policy in S1 to S4 under four laws, ranked: docs/ranking.md, its figures, and what was promised of it.
+"""Every policy in S1 to S4 under four models, ranked: docs/ranking.md, its figures, and what was promised of it.
 
     python studies/ranking.py [FOLDER]
 
 T = 10^5 slots, 20 replications, on a seed that was not looked at while the policies were written. The runs are kept in
 FOLDER (default results/ranking), from which an interrupted study goes on; forty minutes on two cores. To keep to that,
 policies with networks are left out where there is no perturbation for them to learn; mp-nucb-rca and mp-nucb-printed,
-which are far behind, have a diagonal covariance under the linear law and are left out under the others; and mp-nucb has
+which are far behind, have a diagonal covariance under the linear model and are left out under the others; and mp-nucb has
 a diagonal covariance under the last two.
 
 Writes ranking.csv and promises.md beside this file, and the page and figures in docs.
@@ -19,24 +19,24 @@ import idleband as ib
 from idleband.experiments.ranking import ORACLES, Row, panels, ranking, ranking_csv
 from idleband.experiments.spec import every_policy, experiment
 from idleband.experiments.study import Study, Work, run_experiments
-from idleband.policies.registry import POLICIES, Case
-from idleband.report.plots import ranking_figure
+from idleband.policies.registry import POLICIES, ConfiguredPolicy
+from idleband.reporting.plots import ranking_figure
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
-SCENARIOS, LAWS = ("S1", "S2", "S3", "S4"), ("none", "linear", "quadratic", "cosine")
+SCENARIOS, PERTURBATION_MODELS = ("S1", "S2", "S3", "S4"), ("none", "linear", "quadratic", "cosine")
 HORIZON, REPLICATIONS, SEED = 100_000, 20, 7
 CURVED, RCA_AND_PRINTED = ("quadratic", "cosine"), ("mp-nucb-rca", "mp-nucb-printed")
 AWARE = {"mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-whittle", "mp-ts-episodes"}  # that channels are restless
 
 
-def cases(law: str) -> list[Case]:
+def cases(model: str) -> list[ConfiguredPolicy]:
     found = []
     for case in every_policy():
         name, networks = case.policy.name, "covariance" in case.values
-        if (networks and law == "none") or (law in CURVED and name in RCA_AND_PRINTED):
+        if (networks and model == "none") or (model in CURVED and name in RCA_AND_PRINTED):
             continue
-        if name in RCA_AND_PRINTED or (law in CURVED and name == "mp-nucb"):
+        if name in RCA_AND_PRINTED or (model in CURVED and name == "mp-nucb"):
             case = ib.policy(case, covariance="diagonal")
         found.append(case)
     return found
@@ -44,20 +44,20 @@ def cases(law: str) -> list[Case]:
 
 def studies(folder: Path) -> dict[tuple[str, str], Study]:
     work = {
-        (law, name): Work(
+        (model, name): Work(
             experiment(
-                ib.scenario(name, perturbation=law, name=f"{name}-{law}"), cases(law), HORIZON, REPLICATIONS, SEED
+                ib.scenario(name, perturbation=model, name=f"{name}-{model}"), cases(model), HORIZON, REPLICATIONS, SEED
             ),
-            folder / f"{name}-{law}",
+            folder / f"{name}-{model}",
         )
-        for law in LAWS
+        for model in PERTURBATION_MODELS
         for name in SCENARIOS
     }
     done = {}
-    for law in LAWS:  # law by law, so that something is there to look at while the rest runs
-        part = {place: one for place, one in work.items() if place[0] == law}
+    for model in PERTURBATION_MODELS:  # model by model, so that something is there to look at while the rest runs
+        part = {place: one for place, one in work.items() if place[0] == model}
         done |= dict(zip(part, run_experiments(list(part.values())), strict=True))
-        print(f"{law}: done", flush=True)
+        print(f"{model}: done", flush=True)
     return done
 
 
@@ -67,11 +67,11 @@ def studies(folder: Path) -> dict[tuple[str, str], Study]:
 HEAD = """\
 # The ranking
 
-Policies in S1 to S4 under four laws: {slots:,} slots, {replications} replications, M = 5, only played channels are
+Policies in S1 to S4 under four models: {slots:,} slots, {replications} replications, M = 5, only played channels are
 seen, and P(n < 1) = 0.7 where there is a perturbation. Written by `studies/ranking.py`; `idleband compare` does the
 same for any scenario. What the numbers say: [beyond.md](beyond.md). All columns, with every interval:
 [studies/ranking.csv](../studies/ranking.csv). To keep the study to an hour, policies with networks are left out where
-there is no perturbation for them to learn, and two that are far behind under the curved laws; some have a diagonal
+there is no perturbation for them to learn, and two that are far behind under the curved models; some have a diagonal
 covariance, as their labels say.
 
 Each cell: reward a slot; in brackets the gap closed, (reward - rca-m) / (oracle - rca-m), where the oracle is the
@@ -82,17 +82,17 @@ what it played: **x** contexts, **p** parameters, **s** all states."""
 
 
 def page(tables: dict[tuple[str, str], list[Row]]) -> str:
-    """docs/ranking.md: for each law one table, policies by their mean over the scenarios."""
+    """docs/ranking.md: for each model one table, policies by their mean over the scenarios."""
     lines = [HEAD.format(slots=HORIZON, replications=REPLICATIONS)]
-    for law in LAWS:
+    for model in PERTURBATION_MODELS:
         by_label: dict[str, dict[str, Row]] = {}
         for name in SCENARIOS:
-            for row in tables[law, name]:
+            for row in tables[model, name]:
                 by_label.setdefault(row.label, {})[name] = row
         order = sorted(by_label, key=lambda label: -sum(row.reward for row in by_label[label].values()))
-        bounds = {name: tables[law, name][0].reward + tables[law, name][0].regret_bound for name in SCENARIOS}
-        lines += ["", f"## {law.capitalize() if law != 'none' else 'No perturbation'}", ""]
-        lines += [f"![Rewards of policies, perturbation {law}](figures/ranking-{law}.png)", ""]
+        bounds = {name: tables[model, name][0].reward + tables[model, name][0].regret_bound for name in SCENARIOS}
+        lines += ["", f"## {model.capitalize() if model != 'none' else 'No perturbation'}", ""]
+        lines += [f"![Rewards of policies, perturbation {model}](figures/ranking-{model}.png)", ""]
         lines += ["| policy | knows | S1 | S2 | S3 | S4 | of bound | us |", "|---" * 8 + "|"]
         for label in order:
             rows = by_label[label]
@@ -127,11 +127,11 @@ LEVEL = 0.005  # of the reward: as near as this a rival may come that knows chan
 def promises(found: dict[tuple[str, str], Study], tables: dict[tuple[str, str], list[Row]]) -> str:
     """Each promise in each scenario, beside what was asked, and whether it is kept."""
     lines = [
-        "| policy, law | scenario | of the oracle (asked) | gap closed (asked) | closest rival | its lead over it |"
+        "| policy, model | scenario | of the oracle (asked) | gap closed (asked) | closest rival | its lead over it |"
         " closest restless-aware | lead over it | kept |",
         "|---" * 9 + "|",
     ]
-    for policy, law, share_asked, gap_asked in (
+    for policy, model, share_asked, gap_asked in (
         ("mp-belief", "none", 0.985, 0.80),
         ("mp-belief-lucb", "linear", 0.99, 0.93),
         ("mp-belief-nucb", "linear", 0.99, 0.93),
@@ -139,18 +139,18 @@ def promises(found: dict[tuple[str, str], Study], tables: dict[tuple[str, str], 
         ("mp-belief-nucb", "cosine", 0.985, 0.93),
     ):
         for name in SCENARIOS:
-            study = found[law, name]
-            own = next(row for row in tables[law, name] if row.label == policy)
+            study = found[model, name]
+            own = next(row for row in tables[model, name] if row.label == policy)
             best = max(
-                row.reward for row in tables[law, name] if row.label in (ORACLES if law == "none" else ORACLES[:1])
+                row.reward for row in tables[model, name] if row.label in (ORACLES if model == "none" else ORACLES[:1])
             )
-            level = law == "none" and name == "S2"  # nothing can be gained there
+            level = model == "none" and name == "S2"  # nothing can be gained there
             rival, lead, ahead = closest(study, policy, aware=False)
             other, other_lead, beside = closest(study, policy, aware=True)
             kept = own.reward >= share_asked * best and beside
             kept &= level or (ahead and own.gap_closed >= gap_asked)
             lines.append(
-                f"| {policy}, {law} | {name} | {100 * own.reward / best:.2f}% ({100 * share_asked:g}%) |"
+                f"| {policy}, {model} | {name} | {100 * own.reward / best:.2f}% ({100 * share_asked:g}%) |"
                 f" {closed(own)}{'' if level else f' ({100 * gap_asked:g}%)'} | {rival} | {lead} | {other} |"
                 f" {other_lead} | {'yes' if kept else 'no'} |"
             )
@@ -181,9 +181,9 @@ def main() -> None:
     tables = {place: ranking(study) for place, study in found.items()}
     (HERE / "ranking.csv").write_text(ranking_csv([row for rows in tables.values() for row in rows]))
     (DOCS / "ranking.md").write_text(page(tables))
-    for law in LAWS:
-        drawn = ranking_figure(panels([tables[law, name] for name in SCENARIOS]))
-        drawn.savefig(DOCS / f"figures/ranking-{law}.png")
+    for model in PERTURBATION_MODELS:
+        drawn = ranking_figure(panels([tables[model, name] for name in SCENARIOS]))
+        drawn.savefig(DOCS / f"figures/ranking-{model}.png")
     text = promises(found, tables)
     (HERE / "promises.md").write_text(text)
     print(text)

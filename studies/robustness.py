@@ -7,7 +7,7 @@ were written:
     reversed    at T/2 channel k gets the chain of channel K + 1 - k, so that the best become the worst
     regular     dwell times with the means m of the chains, but uniform on 1 .. 2m - 1 instead of geometric
     bursty      the same means, nine in ten dwells a third as long on average (but no slot is shorter than one)
-    drifting    theta of the linear law moves in a straight line from one draw to another in the course of the run
+    drifting    theta of the linear model moves in a straight line from one draw to another in the course of the run
 (the first three without perturbation). A policy's share is its reward over that of an oracle on the same path:
 oracle-whittle, told of the reversal when it comes and otherwise of the chains as if they were Markov; under the drift
 oracle-belief, which sees every perturbation. What is lost is the share in the undisturbed world minus that. Of the
@@ -31,16 +31,18 @@ import idleband as ib
 from idleband.kernels import compile
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import fill_uniform
-from idleband.policies.base import PARAMETERS
-from idleband.policies.registry import Case
-from idleband.report.plots import COLOURS
+from idleband.policies.knowledge import truth_of
+from idleband.policies.protocol import PARAMETERS
+from idleband.policies.registry import ConfiguredPolicy
+from idleband.reporting.plots import COLOURS
 from idleband.scenario.perturbation import perturb
 from idleband.scenario.scenario import Scenario
 from idleband.simulation import loop
-from idleband.simulation.engine import CaseRun, law_of, truth_of
 from idleband.simulation.loop import World
-from idleband.simulation.metrics import interval
+from idleband.simulation.path import path_parameters
+from idleband.simulation.run import PolicyRun
 from idleband.simulation.simulate import cores
+from idleband.simulation.statistics import interval
 
 Floats = npt.NDArray[np.float64]
 
@@ -66,7 +68,7 @@ CASES = [
         ("rca-m", {}),
     )
 ]  # fmt: skip
-WORLDS = ("undisturbed", "reversed", "regular", "bursty", "undisturbed, linear law", "drifting")
+WORLDS = ("undisturbed", "reversed", "regular", "bursty", "undisturbed, linear model", "drifting")
 
 
 # --- dwell times that are not geometric ------------------------------------------------------------------------------
@@ -103,11 +105,11 @@ def advance(world: World) -> None:
             stay = world.limits[k, 0, 0] if world.s[k] == 0 else 1.0 - world.limits[k, 1, 0]
             left[k] = dwell(world.u[k], 1.0 / (1.0 - stay), BURSTY)
     fill_uniform(world.context_rng, world.contexts)
-    perturb(world.law, world.theta, world.x, world.n, world.fault)
+    perturb(world.model, world.theta, world.x, world.n, world.fault)
 
 
 @cache
-def engine(case: Case, kind: str) -> Any:
+def engine(case: ConfiguredPolicy, kind: str) -> Any:
     """The loop of a policy in a world of another kind."""
     own = {"select": case.policy.select, "update": case.policy.update}
     if kind in ("regular", "bursty"):
@@ -118,47 +120,47 @@ def engine(case: Case, kind: str) -> Any:
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def rewards(name: str, case: Case, kind: str, replication: int) -> Floats:
+def rewards(name: str, case: ConfiguredPolicy, kind: str, replication: int) -> Floats:
     """The reward of every STEP slots of a policy in a world."""
     linear = "linear" in kind or kind == "drifting"
     scenario = ib.scenario(name, perturbation="linear" if linear else "none")
-    run = CaseRun.start(scenario, case, HORIZON, SEED, replication)
-    run.world = run.world._replace(theta=run.world.theta.copy())  # the engine's own is every run's
+    run = PolicyRun.start(scenario, case, HORIZON, SEED, replication)
+    run.path = run.path._replace(theta=run.path.theta.copy())  # the engine's own is every run's
     kernel = engine(case, kind if kind in ("regular", "bursty") else "plain")
-    first, last = run.world.theta.copy(), law_of(scenario, SEED + 1, replication)[0]
+    first, last = run.path.theta.copy(), path_parameters(scenario, SEED + 1, replication)[0]
     earned = [0.0]
     for t in range(0, HORIZON, STEP):
         if kind == "drifting":
-            run.world.theta[:] = first + (last - first) * t / HORIZON
+            run.path.theta[:] = first + (last - first) * t / HORIZON
         if kind == "reversed" and t == HORIZON // 2:
             reverse(run, scenario)
-        kernel(run.known, run.world, run.params, run.state, run.rng, run.tally, t, t + STEP)
+        kernel(run.setup, run.path, run.state, run.rng, run.tally, t, t + STEP)
         earned.append(float(run.tally.now[0]))
     return np.diff(earned)
 
 
-def reverse(run: CaseRun, scenario: Scenario) -> None:
+def reverse(run: PolicyRun, scenario: Scenario) -> None:
     """Channels swap their chains, and an oracle is told."""
-    run.world.limits[:] = run.world.limits[::-1].copy()
+    run.path.limits[:] = run.path.limits[::-1].copy()
     if PARAMETERS in run.case.policy.knows:
         told = ib.scenario(scenario, p01=[P[0, 1] for P in scenario.transition[::-1]],
                            p10=[P[1, 0] for P in scenario.transition[::-1]])  # fmt: skip
-        truth = truth_of(told, *law_of(told, SEED, 0))
-        fresh = run.case.policy.init(run.params, run.known, truth)
-        run.state = fresh._replace(sight=run.state.sight)
+        truth = truth_of(told, *path_parameters(told, SEED, 0))
+        fresh = run.configured.policy.init(run.setup, truth)
+        run.state = fresh._replace(last_observation=run.state.last_observation)
 
 
-def table(paths: Callable[[str, Case, str], Floats]) -> list[str]:
+def table(paths: Callable[[str, ConfiguredPolicy, str], Floats]) -> list[str]:
     """Shares of the oracle in the undisturbed worlds, and what is lost of them in the others, in points."""
     lines = [
-        "| policy | scenario | share | reversed | regular | bursty | share, linear law | drifting |",
+        "| policy | scenario | share | reversed | regular | bursty | share, linear model | drifting |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for case, name in itertools.product(CASES, SCENARIOS):
         cells = [case.label, name]
         for kind in WORLDS:
             half = HORIZON // STEP // 2 if kind == "reversed" else 0
-            base = "undisturbed, linear law" if kind == "drifting" else "undisturbed"
+            base = "undisturbed, linear model" if kind == "drifting" else "undisturbed"
             share = ratio(paths(name, case, kind)[:, half:], paths(name, oracle(kind), kind)[:, half:])
             if kind.startswith("undisturbed"):
                 found = interval(100 * share)
@@ -176,11 +178,11 @@ def ratio(own: Floats, best: Floats) -> Floats:
     return np.asarray(own.sum(axis=1) / best.sum(axis=1))
 
 
-def oracle(kind: str) -> Case:
+def oracle(kind: str) -> ConfiguredPolicy:
     return ib.policy("oracle-belief" if "linear" in kind or kind == "drifting" else "oracle-whittle")
 
 
-def figure(paths: Callable[[str, Case, str], Floats]) -> Any:
+def figure(paths: Callable[[str, ConfiguredPolicy, str], Floats]) -> Any:
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(10.4, 6.4), dpi=150, layout="constrained")
@@ -207,11 +209,11 @@ def figure(paths: Callable[[str, Case, str], Floats]) -> Any:
 
 
 @cache
-def rewards_once(case: Case, kind: str) -> None:
+def rewards_once(case: ConfiguredPolicy, kind: str) -> None:
     """Compile the loop."""
-    run = CaseRun.start(ib.scenario("S1"), case, HORIZON, SEED, 0)
+    run = PolicyRun.start(ib.scenario("S1"), case, HORIZON, SEED, 0)
     kernel = engine(case, kind if kind in ("regular", "bursty") else "plain")
-    kernel(run.known, run.world, run.params, run.state, run.rng, run.tally, 0, 0)
+    kernel(run.setup, run.path, run.state, run.rng, run.tally, 0, 0)
 
 
 def main() -> None:
@@ -230,7 +232,7 @@ def main() -> None:
             found[name, case.label, kind] = np.array(list(runs))
             print(f"{kind}: {case.label} on {name}", flush=True)
 
-    def paths(name: str, case: Case, kind: str) -> Floats:
+    def paths(name: str, case: ConfiguredPolicy, kind: str) -> Floats:
         return found[name, case.label, kind]
 
     text = "\n".join(table(paths)) + "\n"

@@ -66,25 +66,25 @@ def contract_of(test: str) -> str:
     return CASES[max(labels, key=len)].policy.select.__module__.rpartition(".")[2] if labels else test
 
 
-SLOWEST_FIRST = ("nucb", "belief_nucb", "belief_lucb")
+LONGEST_COMPILATION_FIRST = ("nucb", "belief_nucb", "belief_lucb")
 
 
 def turn_of(group: str) -> int:
     """Groups of one turn keep their order: the slowest, other policies and what stands alone, then files."""
-    if group in SLOWEST_FIRST:
-        return SLOWEST_FIRST.index(group)
-    return len(SLOWEST_FIRST) + group.endswith(".py")
+    if group in LONGEST_COMPILATION_FIRST:
+        return LONGEST_COMPILATION_FIRST.index(group)
+    return len(LONGEST_COMPILATION_FIRST) + group.endswith(".py")
 
 
 @pytest.fixture(autouse=True)
 def own_registry() -> Iterator[None]:
-    """Policies and laws that a test registers are forgotten after it."""
+    """Policies and models that a test registers are forgotten after it."""
     from idleband import POLICIES  # not earlier: the folder for compiled code must be set before
-    from idleband.scenario.perturbation import LAWS
+    from idleband.scenario.perturbation import PERTURBATION_MODELS
 
-    before = dict(POLICIES), dict(LAWS)
+    before = dict(POLICIES), dict(PERTURBATION_MODELS)
     yield
-    for table, content in zip((POLICIES, LAWS), before, strict=True):
+    for table, content in zip((POLICIES, PERTURBATION_MODELS), before, strict=True):
         table.clear()
         table.update(content)
 

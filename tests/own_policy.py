@@ -9,12 +9,12 @@ import idleband
 class Mine:
     class Params(NamedTuple):
         first: Annotated[int, idleband.AtLeast(0), "the first channel"] = 0
-    def init(params, known):
+    def init(setup):
         return ()
-    def select(known, params, state, rng, slot, picks):
-        for m in range(known.M):
-            picks[m] = params.first + m if object() else 0
-        return known.M
-    def update(known, params, state, rng, slot, k, s, r, n):
+    def select(setup, state, slot, picks):
+        for m in range(setup.M):
+            picks[m] = setup.params.first + m if object() else 0
+        return setup.M
+    def update(setup, state, slot, feedback):
         pass
 """

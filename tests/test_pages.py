@@ -65,8 +65,8 @@ def test_the_ranking_page_is_of_the_studys_table() -> None:
     for row in table.itertuples():
         line = next(line for line in parts[row.perturbation].splitlines() if line.startswith(f"| `{row.label}` |"))
         assert f"{row.reward:.4f}" in line, row.label
-    for law in parts:
-        assert (ROOT / f"docs/figures/ranking-{law}.png").exists()
-        ranked = set(table[table.perturbation == law].policy)
+    for model in parts:
+        assert (ROOT / f"docs/figures/ranking-{model}.png").exists()
+        ranked = set(table[table.perturbation == model].policy)
         networks = {name for name, policy in ib.POLICIES.items() if "covariance" in policy.parameters}
         assert set(ib.POLICIES) - ranked <= networks

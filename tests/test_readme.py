@@ -160,7 +160,7 @@ def test_examples_run(tmp_path: Path) -> None:
     place = workplace(tmp_path)
     for command in (
         "python examples/learning_theta.py",
-        "python examples/own_law.py",
+        "python examples/own_model.py",
         "python examples/base_station.py",
         "idleband run examples/two_bands.toml --horizon 2000",
     ):

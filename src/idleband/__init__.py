@@ -5,19 +5,19 @@ scenario + policies -> experiment -> simulate -> results -> figures.
 
 from importlib.metadata import version
 
+from idleband import random
 from idleband.allocator.allocator import Allocator
 from idleband.allocator.events import Conflict, Decision, Receipt, Unknown
 from idleband.allocator.explanation import Explanation
 from idleband.errors import InputError
 from idleband.experiments.study import Study, compare, load
-from idleband.kernels.rng import beta, gamma, normal, uniform
 from idleband.kernels.selection import top_m
-from idleband.policies.base import AtLeast, OneOf
+from idleband.policies.parameters import AtLeast, OneOf
 from idleband.policies.registry import POLICIES, policy, register
 from idleband.scenario.build import scenario
-from idleband.scenario.laws import register_law
 from idleband.scenario.scenario import Scenario
-from idleband.simulation.learned import Learned, learned, learned_chains
+from idleband.scenario.user_models import register_perturbation
+from idleband.simulation.prediction_error import Learned, learned, learned_chains
 from idleband.simulation.simulate import Result, simulate
 
 __version__ = version("idleband")
@@ -37,18 +37,15 @@ __all__ = [
     "Scenario",
     "Study",
     "Unknown",
-    "beta",
     "compare",
-    "gamma",
     "learned",
     "learned_chains",
     "load",
-    "normal",
     "policy",
+    "random",
     "register",
-    "register_law",
+    "register_perturbation",
     "scenario",
     "simulate",
     "top_m",
-    "uniform",
 ]

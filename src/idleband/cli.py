@@ -27,6 +27,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from idleband import validation
 from idleband.allocator.settings import Settings
 from idleband.durable import write_durably
 from idleband.errors import InputError, unknown
@@ -38,18 +39,17 @@ from idleband.paper.page import Page, write_report
 from idleband.paper.plan import PARTS, QUICK, Size
 from idleband.paper.run import SETTINGS, check_size, reproduce
 from idleband.paper.summary import claim_rows, summary_text
-from idleband.policies.base import KNOWLEDGE
-from idleband.policies.registry import POLICIES, Case, policy
-from idleband.report.card import card, card_text
-from idleband.report.plots import learned_figure, ranking_figure, save_figure, save_figures
-from idleband.report.text import aligned
-from idleband.scenario import fields
+from idleband.policies.protocol import KNOWLEDGE
+from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
+from idleband.reporting.card import card, card_text
+from idleband.reporting.plots import learned_figure, ranking_figure, save_figure, save_figures
+from idleband.reporting.text import aligned
 from idleband.scenario.build import scenario
-from idleband.scenario.perturbation import LAWS
+from idleband.scenario.perturbation import PERTURBATION_MODELS
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.bench import bench
-from idleband.simulation.learned import check_predicts, learned, learned_csv, root_mean_square
+from idleband.simulation.prediction_error import check_predicts, learned, learned_csv, root_mean_square
 from idleband.simulation.simulate import Result
 
 # What `compare` ranks unless it is told otherwise.
@@ -173,7 +173,9 @@ def _parser() -> argparse.ArgumentParser:
     speed = add("bench", "speed here, per policy, beside the bare loop", _bench)
     for command in (run, ranked, learn, show):
         command.add_argument(
-            "--perturbation", metavar="LAW", help="another law than the scenario's: FILE.py:NAME or " + ", ".join(LAWS)
+            "--perturbation",
+            metavar="PERTURBATION",
+            help="another model than the scenario's: FILE.py:NAME or " + ", ".join(PERTURBATION_MODELS),
         )
     for command in (run, ranked, paper, report, learn, scenarios, policies, show, cost, speed):
         command.add_argument("--json", action="store_true", help="for programs")
@@ -210,14 +212,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(130)
 
 
-def _scenario(what: str, law: str | None = None) -> Scenario:
-    """A preset or a file's scenario; under another law it is another scenario, with a name of its own."""
+def _scenario(what: str, model: str | None = None) -> Scenario:
+    """A preset or a file's scenario; under another model it is another scenario, with a name of its own."""
     if not what.endswith(".toml") and what not in PRESETS:
         raise unknown("scenario", what, [*PRESETS, "FILE.toml"])
     world = scenario(what)
-    if law is None or law == world.perturbation.kind:
+    if model is None or model == world.perturbation.kind:
         return world
-    return scenario(world, perturbation=law, name=f"{world.name}-{law.rpartition(':')[2]}")
+    return scenario(world, perturbation=model, name=f"{world.name}-{model.rpartition(':')[2]}")
 
 
 def _out(options: argparse.Namespace, name: str) -> Path:
@@ -277,10 +279,10 @@ def _print_notes(results: Sequence[Result]) -> None:
 
 
 def _threads(options: argparse.Namespace) -> int | None:
-    return None if options.threads is None else fields.whole(options.threads, "--threads", 1, 1024)
+    return None if options.threads is None else validation.whole(options.threads, "--threads", 1, 1024)
 
 
-def _case(text: str) -> Case:
+def _case(text: str) -> ConfiguredPolicy:
     """A policy as it is written on the command line: NAME or file.py:NAME, then :key=value,key=value."""
     head, settings = text, ""
     if "=" in text:
@@ -311,15 +313,15 @@ def _serve(options: argparse.Namespace) -> None:
     place = Place(
         data=Path(options.data),
         host=options.host,
-        port=fields.whole(options.port, "--port", 0, 65535),
+        port=validation.whole(options.port, "--port", 0, 65535),
         token=read_token(options.token_file),
         limits=Limits(
-            fields.whole(options.body, "--body", 1000, 2**31),
-            fields.whole(options.rate, "--rate", 1, 10**9),
-            fields.whole(options.connections, "--connections", 1, 10**5),
+            validation.whole(options.body, "--body", 1000, 2**31),
+            validation.whole(options.rate, "--rate", 1, 10**9),
+            validation.whole(options.connections, "--connections", 1, 10**5),
         ),
         station=options.station,
-        pace=fields.whole(options.pace, "--pace", 1, 10**6),
+        pace=validation.whole(options.pace, "--pace", 1, 10**6),
     )
     serve(place, options.name, _allocator_settings(options))
 
@@ -498,7 +500,7 @@ def _learned(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({"errors": rows, "table": str(table), "figures": list(map(str, figures))}, indent=1))
         return
-    print(f"{world.name}, {world.perturbation.kind} law: {T:,} slots x {R} replications")
+    print(f"{world.name}, {world.perturbation.kind} model: {T:,} slots x {R} replications")
     print("error of the predicted perturbation, root mean square, as a share of its standard deviation")
     print("(100%: no better than a constant); played: in the last tenth; in brackets the worst replication\n")
     cells = [["policy", "played", "fresh contexts"]]
@@ -599,7 +601,7 @@ def _policies(options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
-    seed = fields.whole(options.seed, "--seed", 0, 2**63 - 1)
+    seed = validation.whole(options.seed, "--seed", 0, 2**63 - 1)
     data = card(_scenario(options.what, options.perturbation), seed)
     print(json.dumps(data, indent=1) if options.json else card_text(data))
 

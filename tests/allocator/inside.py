@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 import idleband as ib
-from idleband.allocator import saved
+from idleband.allocator import serialization
 
 
 def arrays(allocator: ib.Allocator) -> dict[str, npt.NDArray[Any]]:
     """Every array, by name: learner.state.plays, watch.belief, ..."""
-    return saved.unpack(allocator.to_bytes())[1]
+    return serialization.unpack(allocator.to_bytes())[1]
 
 
 def differ(one: ib.Allocator, other: ib.Allocator, *, whose: str = "") -> list[str]:
@@ -33,21 +33,19 @@ def plain(spoil: Any, spoil_lesson: Any = None, memory: Any = lambda: np.zeros(1
     test waits for one."""
 
     class Plain:
-        def init(params: Any, known: Any) -> Any:
-            return np.zeros(known.K), memory()
+        def init(setup: Any) -> Any:
+            return np.zeros(setup.K), memory()
 
-        def select(known: Any, params: Any, state: Any, rng: Any, slot: Any, picks: Any) -> int:
+        def select(setup: Any, state: Any, slot: Any, picks: Any) -> int:
             slot.indices[:] = state[0]
-            count = ib.top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+            count = ib.top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
             spoilt = spoil(slot, picks)
             return count if spoilt is None else spoilt
 
-        def update(
-            known: Any, params: Any, state: Any, rng: Any, slot: Any, k: int, s: int, r: float, n: float
-        ) -> None:
-            state[0][k] += r
+        def update(setup: Any, state: Any, slot: Any, feedback: Any) -> None:
+            state[0][feedback.channel] += feedback.reward
             if spoil_lesson is not None:
-                spoil_lesson(slot, k)
+                spoil_lesson(slot, feedback.channel)
 
     return ib.register(name="plain")(Plain)
 

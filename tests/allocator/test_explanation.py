@@ -70,7 +70,7 @@ def test_numbers_of_mp_belief_lucb() -> None:
         A_inv, theta = state["learner.state.A_inv"][k], state["learner.state.theta"][k]
         assert term.estimate == pytest.approx(expit(theta @ seen))
         assert term.width == pytest.approx(math.sqrt(seen @ A_inv @ seen))
-        assert term.belief == pytest.approx(after["learner.state.chains.law"][k, 1])
+        assert term.belief == pytest.approx(after["learner.state.chains.model"][k, 1])
         assert term.primary_user == pytest.approx(1.0 - after["watch.belief"][k])
         assert term.belief != 1.0 - term.primary_user
     assert explained.width_is == "doubt about that prediction, in logits"

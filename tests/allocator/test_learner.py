@@ -52,37 +52,35 @@ def test_a_nan_is_found_wherever_it_is() -> None:
 class Counts:
     """The least often heard of first."""
 
-    def init(params: Any, known: Any) -> Any:
-        return (np.zeros(known.K),)
+    def init(setup: Any) -> Any:
+        return (np.zeros(setup.K),)
 
-    def select(known: Any, params: Any, state: Any, rng: Any, slot: Any, picks: Any) -> int:
-        for k in range(known.K):
+    def select(setup: Any, state: Any, slot: Any, picks: Any) -> int:
+        for k in range(setup.K):
             slot.indices[k] = -state[0][k]
-        return ib.top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+        return ib.top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
-    def update(known: Any, params: Any, state: Any, rng: Any, slot: Any, k: int, s: int, r: float, n: float) -> None:
-        state[0][k] += 1.0
+    def update(setup: Any, state: Any, slot: Any, feedback: Any) -> None:
+        state[0][feedback.channel] += 1.0
 
 
 def interpreted(how: str) -> type:
     """The same with what no compiler knows: an object in a function, or memory that is a dictionary."""
 
     class Same:
-        def init(params: Any, known: Any) -> Any:
-            return {0: np.zeros(known.K)} if how == "memory" else (np.zeros(known.K),)
+        def init(setup: Any) -> Any:
+            return {0: np.zeros(setup.K)} if how == "memory" else (np.zeros(setup.K),)
 
-        def select(known: Any, params: Any, state: Any, rng: Any, slot: Any, picks: Any) -> int:
+        def select(setup: Any, state: Any, slot: Any, picks: Any) -> int:
             if how != "learning":
                 object()
-            for k in range(known.K):
+            for k in range(setup.K):
                 slot.indices[k] = -state[0][k]
-            return ib.top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+            return ib.top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
-        def update(
-            known: Any, params: Any, state: Any, rng: Any, slot: Any, k: int, s: int, r: float, n: float
-        ) -> None:
+        def update(setup: Any, state: Any, slot: Any, feedback: Any) -> None:
             object()
-            state[0][k] += 1.0
+            state[0][feedback.channel] += 1.0
 
     return ib.register(name="same")(Same)
 
@@ -111,7 +109,7 @@ def test_a_policy_of_ones_own_does_the_same_compiled_or_not() -> None:
 def test_memory_that_cannot_be_made_is_told() -> None:
     @ib.register(name="fails")
     class Fails:
-        def init(params: Any, known: Any) -> Any:
+        def init(setup: Any) -> Any:
             raise ZeroDivisionError("nothing")
 
         select, update = Counts.select, Counts.update

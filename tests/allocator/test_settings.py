@@ -9,7 +9,7 @@ import pytest
 
 import idleband as ib
 from idleband.allocator.settings import Settings
-from idleband.simulation.engine import known_of
+from idleband.policies.knowledge import setup_of
 from tests.own_policy import MINE
 
 SIZE: dict[str, Any] = {"channels": 4, "users": 2, "dimension": 3}
@@ -132,7 +132,7 @@ def test_a_scenario_says_what_is_known() -> None:
     settings = Settings.checked({"policy": "mp-lucb", "scenario": world})
     assert (settings.channels, settings.users, settings.dimension) == (world.K, world.users, world.dimension)
     assert settings.feedback == "reward"
-    for ours, theirs in zip(settings.known, known_of(world), strict=True):
+    for ours, theirs in zip(settings.known, setup_of(world, ()), strict=True):
         assert np.array_equal(ours, theirs)
 
 

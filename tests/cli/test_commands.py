@@ -12,7 +12,7 @@ import idleband as ib
 from idleband.cli import SHORTLIST
 from idleband.experiments.ranking import NEEDED
 from tests.cli.calls import SMALL, Refuse, Run
-from tests.own_law import LOUD
+from tests.own_model import LOUD
 from tests.own_policy import MINE
 
 
@@ -56,7 +56,7 @@ def test_show_of_a_file(ok: Callable[..., str]) -> None:
     assert json.loads(ok("show", "mine.toml", "--json"))["good_share"] == pytest.approx([0.25, 0.75])
 
 
-def test_another_law_makes_another_scenario(ok: Callable[..., str]) -> None:
+def test_another_model_makes_another_scenario(ok: Callable[..., str]) -> None:
     data = json.loads(ok("show", "S4", "--perturbation", "cosine", "--json"))
     assert (data["name"], data["perturbation"]["kind"]) == ("S4-cosine", "cosine")
     assert data["clear"] == pytest.approx([0.7] * 10)
@@ -71,7 +71,7 @@ def test_another_law_makes_another_scenario(ok: Callable[..., str]) -> None:
 def test_learned(ok: Callable[..., str]) -> None:
     size = ("--horizon", 600, "--replications", 2)
     text = ok("learned", "S1", *size, "--policy", "mp-lucb", "--policy", "mp-lucb-printed", "--out", "out")
-    assert text.startswith("S1, linear law: 600 slots x 2 replications\n")
+    assert text.startswith("S1, linear model: 600 slots x 2 replications\n")
     assert "figure:  out/learned.png" in text
     assert Path("out/learned.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in Path("out/learned.svg").read_bytes()[:500]
@@ -125,18 +125,18 @@ def test_a_policy_of_ones_own_and_how_it_ran(ok: Callable[..., str], source: str
     assert ib.load("out")["mine"].plays.tolist() == [[50] * 5 + [0] * 5] * 5
 
 
-def test_a_law_of_ones_own(ok: Callable[..., str]) -> None:
+def test_a_model_of_ones_own(ok: Callable[..., str]) -> None:
     Path("worlds").mkdir()
-    Path("worlds/laws.py").write_text(LOUD)
+    Path("worlds/models.py").write_text(LOUD)
     Path("worlds/mine.toml").write_text(
-        '[scenario]\nbase = "S2"\nperturbation = { kind = "laws.py:loud", clear = 0.6 }\n'
+        '[scenario]\nbase = "S2"\nperturbation = { kind = "models.py:loud", clear = 0.6 }\n'
     )
     assert "perturbation loud: n = s max(x_1, ..., x_d) + t; clear = 0.6" in ok("show", "worlds/mine.toml")
     ok("run", "worlds/mine.toml", *SMALL, "--out", "out")
     ok("run", "worlds/mine.toml", *SMALL, "--replications", 3, "--out", "out")
     ok("plot", "out")
     assert ib.load("out")["mp-random"].replications == 3
-    assert "S1-loud: " in ok("run", "S1", "--perturbation", "worlds/laws.py:loud", *SMALL)
+    assert "S1-loud: " in ok("run", "S1", "--perturbation", "worlds/models.py:loud", *SMALL)
 
 
 def test_run_of_a_file(ok: Callable[..., str]) -> None:
@@ -209,7 +209,7 @@ def test_compare(ok: Callable[..., str]) -> None:
     assert {path: path.stat().st_mtime_ns for path in Path("c").glob("*/units/*")} == before
 
 
-def test_compare_shortlist_and_own_policy_and_law(ok: Callable[..., str]) -> None:
+def test_compare_shortlist_and_own_policy_and_model(ok: Callable[..., str]) -> None:
     small = ["--horizon", 50, "--replications", 1, "--perturbation", "none", "--json"]
     rows = json.loads(ok("compare", "S2", *small))["ranking"]
     assert {row["policy"] for row in rows} == set(SHORTLIST)

@@ -10,7 +10,7 @@ import pytest
 
 import idleband as ib
 from tests.cli.calls import SMALL, Refuse
-from tests.own_law import LOUD
+from tests.own_model import LOUD
 from tests.own_policy import MINE
 
 
@@ -47,7 +47,7 @@ from tests.own_policy import MINE
         ("run S1 --policy mp-nucb:D=1000,L=9", "covariance = full would take"),
         (
             "run S1 --perturbation cubic",
-            "unknown scenario.perturbation.kind 'cubic': Known: none, linear, quadratic, cosine",
+            "unknown scenario.perturbation.kind 'cubic': Setup: none, linear, quadratic, cosine",
         ),
         ("learned S5", "unknown scenario 'S5'"),
         (
@@ -158,44 +158,44 @@ def test_bad_experiment_file(refuse: Refuse, content: bytes, says: str) -> None:
     ],
 )
 def test_bad_policy_file(refuse: Refuse, source: str, name: str, says: str) -> None:
-    Path("own.py").write_text(source)
-    assert says in refuse("run", "S1", "--policy", f"own.py:{name}")
+    Path("user_code.py").write_text(source)
+    assert says in refuse("run", "S1", "--policy", f"user_code.py:{name}")
 
 
-OWN_LAW = '[scenario]\nbase = "S1"\nperturbation = "own.py:{}"\n'
+OWN_MODEL = '[scenario]\nbase = "S1"\nperturbation = "user_code.py:{}"\n'
 
 
 @pytest.mark.parametrize(
     ("source", "name", "says"),
     [
         ("def f(:\n", "loud", "cannot be imported: SyntaxError"),
-        ("x = 1\n", "loud", "holds no class under @idleband.register_law"),
-        (MINE, "mine", "holds no class under @idleband.register_law"),
+        ("x = 1\n", "loud", "holds no class under @idleband.register_perturbation"),
+        (MINE, "mine", "holds no class under @idleband.register_perturbation"),
         (LOUD, "lout", "'lout': did you mean 'loud'?"),
-        (LOUD.replace("def value", "def worth"), "loud", "law loud: value is missing; a law has draw and value"),
-        (LOUD.replace("theta, x", "x"), "loud", "law loud: value must take (theta, x)"),
-        (LOUD.replace('"loud"', '"linear"'), "linear", "law linear: this name is taken by a law of the package"),
-        (LOUD.replace("return [", "return [float('nan'), "), "loud", "law loud: draw, entry 1 = nan: must be a number"),
-        (LOUD.replace("max(", "object("), "loud", "law loud: value does not compile: "),
+        (LOUD.replace("def value", "def worth"), "loud", "model loud: value is missing; a model has draw and value"),
+        (LOUD.replace("theta, x", "x"), "loud", "model loud: value must take (theta, x)"),
+        (LOUD.replace('"loud"', '"linear"'), "linear", "model linear: this name is taken by a model of the package"),
+        (LOUD.replace("return [", "return [float('nan'), "), "loud", "model loud: draw, entry 1 = nan: must be a number"),
+        (LOUD.replace("max(", "object("), "loud", "model loud: value does not compile: "),
     ],
 )  # fmt: skip
-def test_bad_law_file(refuse: Refuse, source: str, name: str, says: str) -> None:
-    Path("own.py").write_text(source)
-    Path("mine.toml").write_text(OWN_LAW.format(name))
+def test_bad_model_file(refuse: Refuse, source: str, name: str, says: str) -> None:
+    Path("user_code.py").write_text(source)
+    Path("mine.toml").write_text(OWN_MODEL.format(name))
     assert says in refuse("show", "mine.toml")
 
 
-def test_a_law_that_gives_no_number_is_named(call: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_model_that_gives_no_number_is_named(call: Callable[..., tuple[int, str, str]]) -> None:
     slots = ib.simulate("S1", "mp-random", horizon=7, replications=1, record="slots").slots
     assert slots is not None
     there = slots.query("t == 7 and channel == 2")["x0"].item()
     trap = f"if x[0] == {there!r}: return math.nan\n        loudest = 0.0"
-    Path("own.py").write_text("import math\n" + LOUD.replace("loudest = 0.0", trap))
-    Path("mine.toml").write_text(OWN_LAW.format("loud"))
+    Path("user_code.py").write_text("import math\n" + LOUD.replace("loudest = 0.0", trap))
+    Path("mine.toml").write_text(OWN_MODEL.format("loud"))
     status, _, err = call("run", "mine.toml", *SMALL, "--out", "out")
     assert (status, err) == (
         2,
-        "idleband: law loud: value = nan in slot 7, channel 3; must be within bounds = (0, 4)\n",
+        "idleband: model loud: value = nan in slot 7, channel 3; must be within bounds = (0, 4)\n",
     )
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import idleband as ib
-from idleband.policies.registry import POLICIES, Case, policy
+from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "mp-swucb": [{"window": 1}, {"window": 7}, {"window": 50, "L": 0.0}],
@@ -45,7 +45,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
 }
 
-CASES: dict[str, Case] = {
+CASES: dict[str, ConfiguredPolicy] = {
     case.label: case
     for name in list(POLICIES)
     if POLICIES[name].source is None

@@ -12,12 +12,12 @@ import json
 import sys
 from typing import Any
 
-from idleband.simulation.engine import CaseRun
+from idleband.simulation.run import PolicyRun
 from tests.contracts.cases import CASES, SCENARIOS, places_interpreted, slots_interpreted
 
 
 def slot_by_slot(label: str, where: str, slots: int) -> dict[str, Any]:
-    run = CaseRun.start(SCENARIOS[where], CASES[label], slots, seed=5, replication=1)
+    run = PolicyRun.start(SCENARIOS[where], CASES[label], slots, seed=5, replication=1)
     picks = []
     for t in range(1, slots + 1):
         run.to(t)

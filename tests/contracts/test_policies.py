@@ -11,7 +11,7 @@ import pytest
 
 import idleband as ib
 from idleband.scenario.reward import reward
-from idleband.simulation.engine import CaseRun
+from idleband.simulation.run import PolicyRun
 from tests.conftest import ROOT
 from tests.contracts.cases import CASES, SCENARIOS, places_interpreted, slots_interpreted
 from tests.contracts.digest import slot_by_slot
@@ -41,7 +41,7 @@ def test_picks_and_state(label: str, where: str) -> None:
     """M distinct available channels in every slot (all of them, if fewer are available); everything stays finite."""
     scenario, slots = SCENARIOS[where], 200
     rows = scenario.available
-    run = CaseRun.start(scenario, CASES[label], slots, seed=1, replication=0)
+    run = PolicyRun.start(scenario, CASES[label], slots, seed=1, replication=0)
     for t in range(1, slots + 1):
         run.to(t)
         picks = run.tally.picks[: run.tally.picked[0]].tolist()
@@ -64,7 +64,7 @@ def test_same_seed_same_result_for_any_threads_and_segments(label: str) -> None:
         assert np.array_equal(one.curves[column], two.curves[column])
     assert np.array_equal(one.plays, two.plays)
     assert not np.array_equal(one.reward, other.reward)
-    whole = CaseRun.start(ib.scenario("S1"), case, 600, seed=9, replication=3)
+    whole = PolicyRun.start(ib.scenario("S1"), case, 600, seed=9, replication=3)
     whole.to(600)  # in one piece, where simulate ran segments
     assert np.array_equal(whole.tally.curves[0], one.reward[3])
 
@@ -84,7 +84,7 @@ def test_the_same_plays_inside_a_simulated_cuda_kernel() -> None:
         label, _, where = name.partition(" on ")
         slots = slots_interpreted(label, 30)
         for replication in range(2):
-            run = CaseRun.start(SCENARIOS[where], CASES[label], slots, seed=5, replication=replication)
+            run = PolicyRun.start(SCENARIOS[where], CASES[label], slots, seed=5, replication=replication)
             run.to(slots)
             assert found["plays"][replication] == run.tally.plays.tolist(), name
             assert found["curves"][replication] == run.tally.curves.tolist(), name
@@ -108,9 +108,9 @@ def test_an_allocator_fed_with_a_scenario_does_what_simulate_does(label: str) ->
 
 
 def as_simulated(label: str, scenario: ib.Scenario, slots: int) -> None:
-    run = CaseRun.start(scenario, CASES[label], slots, seed=3, replication=2)
+    run = PolicyRun.start(scenario, CASES[label], slots, seed=3, replication=2)
     allocator = allocator_for(label, scenario, seed=3, replication=2)
-    world, rows, measured = run.world, scenario.available, scenario.feedback == "perturbation"
+    world, rows, measured = run.path, scenario.available, scenario.feedback == "perturbation"
     for t in range(1, slots + 1):
         run.to(t)
         picks = tuple(run.tally.picks[: run.tally.picked[0]].tolist())

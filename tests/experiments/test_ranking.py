@@ -10,7 +10,7 @@ from scipy import stats
 
 import idleband as ib
 from idleband.experiments.ranking import NEEDED, gap_closed, knows, ranking, ranking_csv, ranking_json, ranking_text
-from idleband.scenario.worth import bound
+from idleband.scenario.upper_bound import bound
 
 LABELS = ["mp-random", "mp-belief-lucb", "mp-ucb", *NEEDED, "genie"]
 

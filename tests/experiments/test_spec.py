@@ -92,9 +92,9 @@ def test_without_policies_all_of_the_package_run(tmp_path: Path) -> None:
 
 def test_a_policy_file_is_looked_up_beside_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "own.py").write_text(MINE)
+    (tmp_path / "deep" / "user_code.py").write_text(MINE)
     path = tmp_path / "deep" / "experiment.toml"
-    path.write_text('[scenario]\nbase = "S1"\n[[policy]]\nname = "own.py:mine"\n')
+    path.write_text('[scenario]\nbase = "S1"\n[[policy]]\nname = "user_code.py:mine"\n')
     monkeypatch.chdir(tmp_path)
     assert [case.label for case in read_experiment(path).cases] == ["mine"]
 

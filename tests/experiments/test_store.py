@@ -18,7 +18,7 @@ import idleband as ib
 from idleband.experiments.spec import Experiment, experiment
 from idleband.experiments.store import Store, check_folder, open_store, unit_keys, write_durably
 from idleband.simulation.simulate import Outcome, Unit
-from tests.own_law import LOUD
+from tests.own_model import LOUD
 from tests.own_policy import MINE
 
 S1 = ib.scenario("S1")
@@ -99,7 +99,7 @@ def test_what_does_not_shape_a_unit_does_not_change_its_key() -> None:
 
 
 def test_the_source_of_a_users_policy_is_in_the_key(tmp_path: Path) -> None:
-    path = tmp_path / "own.py"
+    path = tmp_path / "user_code.py"
     keys = []
     for source in (MINE, MINE + "# a word\n", MINE):
         path.write_text(source)
@@ -110,8 +110,8 @@ def test_the_source_of_a_users_policy_is_in_the_key(tmp_path: Path) -> None:
     assert unit_key(BASE, Unit(ib.policy(f"{tmp_path / 'elsewhere.py'}:mine"), 0)) == keys[0]
 
 
-def test_the_source_of_a_users_law_is_in_the_key(tmp_path: Path) -> None:
-    path = tmp_path / "own.py"
+def test_the_source_of_a_users_model_is_in_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "user_code.py"
 
     def key(path: Path, name: str = "loud") -> str:
         return unit_key(replace(BASE, scenario=ib.scenario(S1, perturbation=f"{path}:{name}")), Unit(None, 0))
@@ -130,7 +130,7 @@ def test_the_source_of_a_users_law_is_in_the_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "same"),
-    [(None, True), ("kernels/kl.py", False), ("scenario/laws.py", False), ("report/text.py", True)],
+    [(None, True), ("kernels/kl.py", False), ("scenario/user_models.py", False), ("reporting/text.py", True)],
 )
 def test_the_sources_of_the_package_are_in_the_key(tmp_path: Path, changed: str | None, same: bool) -> None:
     package = Path(ib.__file__).parent
@@ -396,7 +396,7 @@ def test_what_others_keep_below_the_folder_is_left_alone(tmp_path: Path) -> None
 
 
 def test_a_run_killed_before_its_experiment_was_written_can_start_again(tmp_path: Path) -> None:
-    path = tmp_path / "own.py"
+    path = tmp_path / "user_code.py"
     path.write_text(MINE)
     spec = experiment(S1, [ib.policy(f"{path}:mine")], 100, 2, 0)
     with open_store(tmp_path / "out", spec) as (store, merged):

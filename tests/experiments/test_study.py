@@ -21,7 +21,7 @@ import idleband as ib
 from idleband.experiments.spec import Experiment, experiment, read_experiment
 from idleband.experiments.study import Work, run_experiment, run_experiments
 from tests.cli.calls import contents
-from tests.own_law import LOUD
+from tests.own_model import LOUD
 from tests.own_policy import MINE
 
 CASES = [ib.policy("mp-random"), ib.policy("mp-ucb"), ib.policy("mp-ucb", L=0.5)]
@@ -137,7 +137,7 @@ def test_a_stored_study_is_the_study(study: ib.Study, folder: Path) -> None:
 
 
 def test_a_stored_study_needs_none_of_its_policies(tmp_path: Path) -> None:
-    path = tmp_path / "own.py"
+    path = tmp_path / "user_code.py"
     path.write_text(MINE + "# gone\n")  # no other test may have the same: see test_what_is_kept_is_what_ran
     study = ib.compare("S4", [f"{path}:mine", "mp-ucb"], out=tmp_path / "out", **SIZE)
     path.unlink()
@@ -223,7 +223,7 @@ def test_a_grid_in_a_file(study: ib.Study, tmp_path: Path) -> None:
 
 
 def three() -> list[Experiment]:
-    """Unlike in scenario, law, policies and size, and alike in some units."""
+    """Unlike in scenario, model, policies and size, and alike in some units."""
     worlds = [ib.scenario("S4"), ib.scenario("S1", perturbation="none"), ib.scenario("S4")]
     return [experiment(world, CASES[i:], 40 + i // 2, 2 + i, 5) for i, world in enumerate(worlds)]
 
@@ -310,7 +310,7 @@ def test_two_cannot_share_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_users_policy_is_kept_with_its_results(idleband: Run, tmp_path: Path) -> None:
-    path, out = tmp_path / "own.py", tmp_path / "out"
+    path, out = tmp_path / "user_code.py", tmp_path / "out"
     path.write_text(MINE)
     study = ib.compare("S4", [ib.policy(f"{path}:mine", first=2)], out=out, **SIZE)
     assert study.labels == ["mine first=2"]
@@ -329,7 +329,7 @@ def test_a_users_policy_is_kept_with_its_results(idleband: Run, tmp_path: Path) 
 
 @pytest.mark.parametrize("meanwhile", [Path.unlink, lambda path: path.write_text("changed = True\n")])
 def test_what_is_kept_is_what_ran(tmp_path: Path, meanwhile: Any) -> None:
-    path, out = tmp_path / "own.py", tmp_path / "out"
+    path, out = tmp_path / "user_code.py", tmp_path / "out"
     source = MINE + f"# {tmp_path}\n"
     path.write_text(source)
     case = ib.policy(f"{path}:mine")
@@ -339,7 +339,7 @@ def test_what_is_kept_is_what_ran(tmp_path: Path, meanwhile: Any) -> None:
 
 
 def test_a_changed_policy_is_computed_again_and_nothing_else_is(tmp_path: Path) -> None:
-    path, out = tmp_path / "own.py", tmp_path / "out"
+    path, out = tmp_path / "user_code.py", tmp_path / "out"
     counts = []
     for first in (0, 3, 0):
         path.write_text(MINE.replace("params.first", str(first)))
@@ -350,12 +350,12 @@ def test_a_changed_policy_is_computed_again_and_nothing_else_is(tmp_path: Path) 
     assert counts == [9, 12, 12]  # the third time everything is there already
 
 
-def test_a_users_law_is_kept_with_its_results(idleband: Run, tmp_path: Path) -> None:
-    path, out = tmp_path / "own.py", tmp_path / "out"
+def test_a_users_model_is_kept_with_its_results(idleband: Run, tmp_path: Path) -> None:
+    path, out = tmp_path / "user_code.py", tmp_path / "out"
     path.write_text(LOUD)
     scenario = ib.scenario("S4", perturbation={"kind": f"{path}:loud", "clear": 0.6})
     study = ib.compare(scenario, ["mp-random"], out=out, **SIZE)
-    (copy,) = (out / "laws").iterdir()
+    (copy,) = (out / "models").iterdir()
     assert copy.read_text() == LOUD
     assert f'kind = "{copy.relative_to(out)}:loud"' in (out / "experiment.toml").read_text()
     units = contents(out / "units")
@@ -367,11 +367,11 @@ def test_a_users_law_is_kept_with_its_results(idleband: Run, tmp_path: Path) -> 
     more = ib.compare(ib.scenario(out / "experiment.toml"), ["mp-random"], out=out, **{**SIZE, "replications": 4})
     assert contents(out / "units").items() > units.items()
     assert more["mp-random"].replications == 4
-    assert len(list((out / "laws").iterdir())) == 1
+    assert len(list((out / "models").iterdir())) == 1
 
 
-def test_a_changed_law_is_another_experiment(tmp_path: Path) -> None:
-    path, out = tmp_path / "own.py", tmp_path / "out"
+def test_a_changed_model_is_another_experiment(tmp_path: Path) -> None:
+    path, out = tmp_path / "user_code.py", tmp_path / "out"
     path.write_text(LOUD)
     scenario = ib.scenario("S4", perturbation=f"{path}:loud")
     ib.compare(scenario, ["mp-random"], out=out, **SIZE)
@@ -381,30 +381,30 @@ def test_a_changed_law_is_another_experiment(tmp_path: Path) -> None:
     with pytest.raises(ib.InputError, match="holds another experiment \\(another scenario: perturbation differs\\)"):
         ib.compare(changed, ["mp-random"], out=out, **SIZE)
     assert contents(out) == before
-    ib.compare(scenario, ["mp-random"], out=out, **SIZE)  # the law that it was begun with still belongs there
-    assert contents(out / "laws") == {copy.name: LOUD.encode() for copy in (out / "laws").iterdir()}
+    ib.compare(scenario, ["mp-random"], out=out, **SIZE)  # the model that it was begun with still belongs there
+    assert contents(out / "models") == {copy.name: LOUD.encode() for copy in (out / "models").iterdir()}
 
 
-def test_a_stored_study_needs_nothing_of_its_law(tmp_path: Path) -> None:
-    path, out = tmp_path / "own.py", tmp_path / "out"
+def test_a_stored_study_needs_nothing_of_its_model(tmp_path: Path) -> None:
+    path, out = tmp_path / "user_code.py", tmp_path / "out"
     path.write_text(LOUD)
     for settings in ({"clear": 0.6}, {"theta": [[1.5, 0.25]]}):
         scenario = ib.scenario("S4", reward="additive", perturbation={"kind": f"{path}:loud", **settings})
         study = ib.compare(scenario, ["mp-random"], out=out, **SIZE)
-        shutil.rmtree(out / "laws")
+        shutil.rmtree(out / "models")
         loaded = ib.load(out)
         assert_equal_results(loaded, study)
         assert loaded.scenario.to_dict()["perturbation"].items() >= settings.items()
         assert loaded.scenario.perturbation.kind == "loud"
         loaded.plot()
-        with pytest.raises(ib.InputError, match="law loud: a stored study does not hold it; build the scenario anew"):
+        with pytest.raises(ib.InputError, match="model loud: a stored study does not hold it; build the scenario anew"):
             ib.simulate(loaded.scenario, "mp-random", **SIZE)
         shutil.rmtree(out)
 
 
 def test_a_policy_changed_within_a_second_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    path = tmp_path / "own.py"
+    path = tmp_path / "user_code.py"
     for first in (0, 3):
         path.write_text(MINE.replace("params.first", str(first)))
         os.utime(path, (10**9, 10**9))
@@ -414,7 +414,7 @@ def test_a_policy_changed_within_a_second_is_seen(tmp_path: Path, monkeypatch: p
 
 
 def test_a_policy_with_an_import_inside_runs_interpreted(tmp_path: Path) -> None:
-    path = tmp_path / "own.py"
+    path = tmp_path / "user_code.py"
     path.write_text(MINE.replace("        for m", "        import math\n        for m"))
     result = ib.simulate("S4", f"{path}:mine", horizon=20, replications=1)
     assert result.note
@@ -422,7 +422,7 @@ def test_a_policy_with_an_import_inside_runs_interpreted(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["reward", "t", "label"])
 def test_a_parameter_cannot_hide_a_measured_column(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "own.py"
+    path = tmp_path / "user_code.py"
     path.write_text(MINE.replace("first", name))
     study = None
     with contextlib.suppress(ib.InputError):  # to refuse it is fine
@@ -435,7 +435,7 @@ def test_a_parameter_cannot_hide_a_measured_column(tmp_path: Path, name: str) ->
 
 
 def test_a_policy_that_only_failed_does_not_come_back(tmp_path: Path) -> None:
-    path, out = tmp_path / "own.py", tmp_path / "out"
+    path, out = tmp_path / "user_code.py", tmp_path / "out"
     path.write_text(MINE.replace("return known.M", "return 1"))
     with pytest.raises(ib.InputError, match="policy mine: picks = "):
         ib.compare("S4", [f"{path}:mine"], out=out, **SIZE)

@@ -12,10 +12,10 @@ from idleband.kernels import compile
 
 LIST_COMPILED = """
 import idleband as ib
-from idleband.simulation.engine import CaseRun
-run = CaseRun.start(ib.scenario("S1"), ib.policy("mp-ucb"), 10, 0, 0)  # one loop: all are kept in the same way
+from idleband.simulation.run import PolicyRun
+run = PolicyRun.start(ib.scenario("S1"), ib.policy("mp-ucb"), 10, 0, 0)  # one loop: all are kept in the same way
 run.to(10)
-stats = run.engine.run.stats
+stats = run.kernel.run.stats
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """
 

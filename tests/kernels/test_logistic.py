@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from idleband.kernels.compile import jit
-from idleband.kernels.logistic import chance, learn, settle
+from idleband.kernels.logistic import learn, probability, settle
 from idleband.kernels.ridge import predict, width_squared
 
 Floats = npt.NDArray[np.float64]
@@ -83,7 +83,7 @@ def test_a_sure_and_wrong_model_is_not_overthrown_by_one_sample() -> None:
     cases += zip(rng.normal(size=5000) * 10 ** rng.uniform(-1, 2, 5000), 10 ** rng.uniform(-4, 6, 5000), strict=True)
     for score, q in cases:
         settled = settle(score, q, 1.0)
-        p = chance(settled)
+        p = probability(settled)
         assert score <= settled <= score + q
         assert abs(settled - score - q * (1 - p)) < 1e-9 * (1 + abs(settled)) * (1 + q * p * (1 - p))
         assert settle(-score, q, 0.0) == pytest.approx(-settled, rel=1e-9, abs=1e-9)
@@ -102,7 +102,7 @@ def test_few_samples_of_many_entries() -> None:
 
 @pytest.mark.parametrize("name", TRUTHS)
 def test_the_truth_is_within_its_uncertainty(name: str) -> None:
-    """In 100 lives: the error of theta in its own standard deviations has a mean square near 1. Of a normal law that of
+    """In 100 lives: the error of theta in its own standard deviations has a mean square near 1. Of a normal model that of
     a life in d = 4 directions has variance 2 / 4, so the mean of 100 lives a standard deviation of 0.07; 0.75 to 1.4
     leaves over three to either side, and some for the first samples."""
     truth, squares = TRUTHS[name], []
@@ -120,7 +120,7 @@ def test_predicted_chances_come_true(name: str) -> None:
     x, y = sample(TRUTHS[name], 5000, seed=1)
     _, theta = learned(x, y, 0.01)
     fresh, happened = sample(TRUTHS[name], 50_000, seed=2)
-    predicted = np.array([chance(score) for score in fresh @ theta])
+    predicted = np.array([probability(score) for score in fresh @ theta])
     for part in np.array_split(np.argsort(predicted), 10):
         p = predicted[part]
         assert abs(happened[part].mean() - p.mean()) < 5 * np.sqrt((p * (1 - p)).mean() / len(part)) + 0.02
@@ -149,4 +149,4 @@ def test_an_outcome_that_never_changes_gives_numbers(ridge: float) -> None:
 
 
 def test_chances_at_the_ends() -> None:
-    assert [chance(score) for score in (-1e9, -50.0, 0.0, 50.0, 1e9)] == pytest.approx([0, expit(-50), 0.5, 1, 1])
+    assert [probability(score) for score in (-1e9, -50.0, 0.0, 50.0, 1e9)] == pytest.approx([0, expit(-50), 0.5, 1, 1])

@@ -13,7 +13,7 @@ def feed(rng, A_inv, theta, A, b, x, v, truth, updates):  # type: ignore[no-unty
     """Samples y = truth . x + noise into the kernels, and into the plain sums that they stand for."""
     for _ in range(updates):
         fill_uniform(rng, x[0])
-        y = x[0, 0] * x[0, 0] - 0.3  # something that no linear law explains
+        y = x[0, 0] * x[0, 0] - 0.3  # something that no linear model explains
         for i in range(truth.size):
             y += truth[i] * x[0, i]
         q = width_squared(A_inv, 0, x, v, 0)

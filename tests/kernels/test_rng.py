@@ -57,10 +57,10 @@ DRAWS = {
 @pytest.mark.parametrize("name", DRAWS)
 def test_distribution(name: str) -> None:
     """Kolmogorov and Smirnov; a correct generator fails once in a million seeds, and this seed is fixed."""
-    draw, law = DRAWS[name]
+    draw, model = DRAWS[name]
     rng = stream(0, 0, POLICY)
     sample = np.array([draw(rng) for _ in range(N // 4)])
-    assert stats.kstest(sample, law.cdf).pvalue > 1e-6
+    assert stats.kstest(sample, model.cdf).pvalue > 1e-6
 
 
 def test_uniform_draws_are_not_correlated() -> None:

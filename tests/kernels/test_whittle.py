@@ -106,16 +106,16 @@ def test_a_case_by_hand() -> None:
     assert whittle(0.5, 1.0, 0.5) == 0.5
 
 
-CHANCES = st.floats(0.005, 0.995)
+PROBABILITIES = st.floats(0.005, 0.995)
 
 
-@given(CHANCES, CHANCES, st.floats(0, 1), st.floats(0, 1))
+@given(PROBABILITIES, PROBABILITIES, st.floats(0, 1), st.floats(0, 1))
 def test_looking_is_worth_something_and_a_better_belief_more(p01: float, p10: float, w: float, v: float) -> None:
     low, high = sorted((w, v))
     assert low - 1e-12 <= whittle(p01, p10, low) <= whittle(p01, p10, high) + 1e-12 <= 1 + 2e-12
 
 
-@given(CHANCES, CHANCES)
+@given(PROBABILITIES, PROBABILITIES)
 def test_there_are_no_jumps(p01: float, p10: float) -> None:
     """On both sides of every corner. A slope is at most 1 / (2 w0)^2-ish, below 10^4 here."""
     for w in corners(p01, p10):

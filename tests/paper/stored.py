@@ -37,7 +37,7 @@ POLICIES = {  # of each reading: MP-LUCB, MP-NUCB
 }
 MAP = {clear: "slot-played" if clear == 0.7 else f"slot-played-{clear:g}" for clear in (0.5, 0.6, 0.7, 0.8, 0.9, 0.97)}
 FIGURE_3 = (("slot-played", "MP-LUCB"), ("slot-played", "MP-NUCB"), ("rca-sensed", "MP-LUCB"))
-LINEAR_LAW = ("slot-played", "rca-sensed", "rca-played", "printed-reward", "printed-indicator")  # figure 4
+LINEAR_MODEL = ("slot-played", "rca-sensed", "rca-played", "printed-reward", "printed-indicator")  # figure 4
 OWN_BASELINES = ("slot-played", "quadratic", "cosine", "none", *(key for key in MAP.values() if key != "slot-played"))
 
 
@@ -99,16 +99,16 @@ def tuned_L(folder: Path, reading: str, preset: str) -> dict[str, float]:
     return {name: best(folder, reading, preset, name, "L") for name in TEXTBOOK if reading in OWN_BASELINES}
 
 
-Case = tuple[str, str, dict[str, float]]  # study, policy, parameters
+ConfiguredPolicy = tuple[str, str, dict[str, float]]  # study, policy, parameters
 
 
-def proposed_case(folder: Path, reading: str, preset: str, role: str) -> Case:
+def proposed_case(folder: Path, reading: str, preset: str, role: str) -> ConfiguredPolicy:
     if role == "MP-NUCB":
         return f"{preset}-{reading}-neural", POLICIES[reading][1], {}
     return f"{preset}-{reading}", linear_policy(reading), {"beta": beta(folder, reading, preset)}
 
 
-def baseline_case(folder: Path, reading: str, preset: str, name: str, tuned: bool = True) -> Case:
+def baseline_case(folder: Path, reading: str, preset: str, name: str, tuned: bool = True) -> ConfiguredPolicy:
     owner = reading if reading in OWN_BASELINES else "slot-played"
     L = {**TEXTBOOK, **(tuned_L(folder, owner, preset) if tuned else {})}
     return f"{preset}-{owner}", name, {"L": L[name]} if name in L else {}
@@ -149,7 +149,7 @@ def mean_and_interval(values: np.ndarray) -> list[np.ndarray]:
 
 
 FIGURE_3_STUDIES = re.compile(r"S1-(slot-played|rca-sensed)-(users-.*|tuning)")
-FIGURE_4_STUDIES = re.compile(rf"S1-({'|'.join(LINEAR_LAW)})-(beta|tuning)")
+FIGURE_4_STUDIES = re.compile(rf"S1-({'|'.join(LINEAR_MODEL)})-(beta|tuning)")
 
 
 def some_studies(whole: Path, place: Path, wanted: Callable[[str], object], *, units: bool = False) -> Path:

@@ -243,7 +243,7 @@ def test_every_claim_is_judged_under_every_reading_it_applies_to(judged: list[Ju
     ]
     expected += [
         ("C4", key, "MP-LUCB", reference, "")
-        for key in stored.LINEAR_LAW
+        for key in stored.LINEAR_MODEL
         for reference in ("static or contextual regret", "table regret")
     ]
     assert sorted(found) == sorted(expected)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import idleband as ib
-from idleband.scenario.cube import below
+from idleband.scenario.halfspace_volume import below
 from idleband.scenario.presets import PRESETS
 
 NAMES = sorted(PRESETS)
@@ -133,11 +133,11 @@ def genie_moments(world: ib.Scenario) -> tuple[float, float]:
     """Exact mean and variance of what the genie earns in a slot: 0.1 M + 0.9 min(N, M), with N the number of channels
     that pay, a sum of independent coin flips."""
     chances = (world.mean_rewards(world.theta(0, 0))[0] - 0.1) / 0.9
-    law = np.ones(1)  # of N
+    model = np.ones(1)  # of N
     for p in chances:
-        law = np.convolve(law, [1 - p, p])
-    earned = 0.1 * world.users + 0.9 * np.minimum(np.arange(len(law)), world.users)
-    return float(law @ earned), float(law @ earned**2 - (law @ earned) ** 2)
+        model = np.convolve(model, [1 - p, p])
+    earned = 0.1 * world.users + 0.9 * np.minimum(np.arange(len(model)), world.users)
+    return float(model @ earned), float(model @ earned**2 - (model @ earned) ** 2)
 
 
 @pytest.mark.parametrize("name", NAMES)

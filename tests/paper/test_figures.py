@@ -154,7 +154,7 @@ def test_figure_4_takes_out_what_a_replication_adds_to_all(drawn: dict[str, Draw
     """And widens what is left by Morey's factor, the root of 6/5 for six betas."""
     table = drawn["figure4"].table
     assert len(table) == 5 * 6 * 3
-    for key in stored.LINEAR_LAW:
+    for key in stored.LINEAR_MODEL:
         for reference in ("static", "contextual", "table"):
             regret = pandas.DataFrame(
                 {

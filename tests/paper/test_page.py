@@ -438,7 +438,7 @@ def test_what_is_missing_is_said(page: Element, partial: Path) -> None:
     with (partial / "claims.csv").open(newline="") as file:
         assert {row["claim"] for row in csv.DictReader(file)} == {"C4", "C5"}
     rows = table_in(document, "claims")[1:]
-    assert [row[0] for row in rows] == [reading.title for reading in READINGS if reading.key in stored.LINEAR_LAW]
+    assert [row[0] for row in rows] == [reading.title for reading in READINGS if reading.key in stored.LINEAR_MODEL]
     assert all([bool(cell) for cell in row[1:]] == [claim == "C4" for claim in PER_READING] for row in rows)
     said = document.one("section", id="claims").words
     assert "5 of 8 readings were judged. The default" in said

@@ -147,7 +147,7 @@ def test_parts() -> None:
     users = {stored.users_study(*line, M) for line in stored.FIGURE_3 for M in (1, 2, 3, 4, 5, 6, 7, 8, 9)}
     assert len(users) == 27
     assert folders("figure3") == {"S1-slot-played-tuning", "S1-rca-sensed-tuning", *users}
-    assert folders("figure4") == {f"S1-{r}-{w}" for r in stored.LINEAR_LAW for w in ("tuning", "beta")}
+    assert folders("figure4") == {f"S1-{r}-{w}" for r in stored.LINEAR_MODEL for w in ("tuning", "beta")}
     # the baselines of three of the other readings are in the main one; its network is not needed
     others = in_all_scenarios(*(f"{r}{w}" for r in OTHERS for w in ("", "-neural", "-tuning")))
     assert folders("readings") == others | in_all_scenarios("slot-played", "slot-played-tuning")
@@ -210,8 +210,8 @@ def test_figure_3_has_the_policies_with_other_numbers_of_users() -> None:
             assert spec.scenario == replace(reading.world, users=M).scenario("S1")
 
 
-def test_figure_4_has_every_beta_of_every_reading_with_the_linear_law() -> None:
-    assert tuple(reading.key for reading in FIGURE_4) == stored.LINEAR_LAW
+def test_figure_4_has_every_beta_of_every_reading_with_the_linear_model() -> None:
+    assert tuple(reading.key for reading in FIGURE_4) == stored.LINEAR_MODEL
     for reading, run in zip(FIGURE_4, reported_of(SIZE, "figure4", choices()), strict=True):
         assert run.spec.cases == tuple(policy(reading.linear, beta=beta) for beta in stored.GRID)
         assert run.spec.scenario == reading.world.scenario("S1")

@@ -56,8 +56,8 @@ def test_the_main_reading_is_the_preset_itself() -> None:
 def test_what_the_readings_see() -> None:
     sensed = {r.key for r in ALL if r.world.sensing == "all"}
     assert sensed == {"rca-sensed", "printed-reward", "printed-indicator"}
-    laws = {r.key: r.world.law for r in READINGS if r.world.law != "linear"}
-    assert laws == {"quadratic": "quadratic", "cosine": "cosine", "none": "none"}
+    models = {r.key: r.world.model for r in READINGS if r.world.model != "linear"}
+    assert models == {"quadratic": "quadratic", "cosine": "cosine", "none": "none"}
     margins = [find(f"printed-{m}") for m in ("reward", "indicator")]
     assert [(r.linear.values["replace"], r.neural.values["replace"]) for r in margins] == [
         ("reward", "reward"),

@@ -16,8 +16,8 @@ import pytest
 import idleband as ib
 from idleband.kernels.rng import CONTEXTS, STATES, stream
 from idleband.scenario.reward import reward
-from idleband.simulation.engine import new_world
 from idleband.simulation.loop import World, advance, enter
+from idleband.simulation.path import new_path
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -64,7 +64,7 @@ class Path(NamedTuple):
         theta = world.theta(seed, replication).copy()
         states, rewards = np.zeros((slots, world.K), np.int64), np.zeros((slots, world.K))
         contexts = np.zeros((kept, world.K * world.dimension))
-        follow(new_world(world, seed, replication, theta), states, rewards, contexts)
+        follow(new_path(world, seed, replication, theta), states, rewards, contexts)
         return cls(world, theta, states, rewards, contexts)
 
     def of_states(self, tables: tuple[npt.NDArray[np.generic], ...]) -> Floats:
@@ -77,11 +77,11 @@ def path(request: pytest.FixtureRequest) -> Path:
     return Path.of(WORLDS[request.param], T, seed=5)
 
 
-# --- exact laws and variances, by other means than the package's -----------------------------------------------------
+# --- exact models and variances, by other means than the package's -----------------------------------------------------
 
 
-def law_of(P: Floats) -> Floats:
-    """The stationary law, as the solution of linear equations."""
+def path_parameters(P: Floats) -> Floats:
+    """The stationary distribution, as the solution of linear equations."""
     equations = np.vstack([P.T - np.eye(len(P)), np.ones(len(P))])
     return np.linalg.lstsq(equations, np.append(np.zeros(len(P)), 1.0), rcond=None)[0]
 
@@ -92,10 +92,10 @@ def long_run_variance(P: Floats, f: Floats) -> float:
     With g = f - pi f and the fundamental matrix Z = (I - P + 1 pi)^-1, the sum over l >= 0 of P^l g is Z g. What the
     limit leaves out is of order 1/T relative to it.
     """
-    law = law_of(P)
-    g = f - law @ f
-    Z = np.linalg.inv(np.eye(len(P)) - P + law)
-    return float(law @ (g * (2 * Z @ g - g)))
+    model = path_parameters(P)
+    g = f - model @ f
+    Z = np.linalg.inv(np.eye(len(P)) - P + model)
+    return float(model @ (g * (2 * Z @ g - g)))
 
 
 def pair_chain(P: Floats) -> Floats:
@@ -136,7 +136,7 @@ def test_shares_of_every_state(path: Path) -> None:
     for k, P in enumerate(path.world.transition):
         shares = np.bincount(path.states[:, k], minlength=len(P)) / T
         variances = [long_run_variance(P, np.arange(len(P)) == s) for s in range(len(P))]
-        assert_within_5_sigma(shares, law_of(P), variances, T)
+        assert_within_5_sigma(shares, path_parameters(P), variances, T)
 
 
 def test_autocorrelations(path: Path) -> None:
@@ -145,9 +145,9 @@ def test_autocorrelations(path: Path) -> None:
     world = path.world
     found, variances = [], []
     for P, h, values in zip(world.transition, world.rewards, path.of_states(world.rewards).T, strict=True):
-        law = law_of(P)
-        g = (h - law @ h) / math.sqrt(law @ h**2 - (law @ h) ** 2)
-        along = (values - law @ h) / math.sqrt(law @ h**2 - (law @ h) ** 2)
+        model = path_parameters(P)
+        g = (h - model @ h) / math.sqrt(model @ h**2 - (model @ h) ** 2)
+        along = (values - model @ h) / math.sqrt(model @ h**2 - (model @ h) ** 2)
         found.append(float(np.mean(along[:-1] * along[1:])))
         variances.append(long_run_variance(pair_chain(P), np.outer(g, g).ravel()))
     assert_within_5_sigma(np.array(found), world.autocorrelations, variances, T - 1)
@@ -178,15 +178,15 @@ PERIODIC = ib.scenario(
 
 @pytest.mark.parametrize("world", [WORLDS["S1"], WORLDS["S4"], THREE_STATES, PERIODIC], ids=lambda world: world.name)
 def test_states_start_stationary(world: ib.Scenario) -> None:
-    """Over replications the states of slots 1 and 2 already have the stationary law: binomial counts."""
+    """Over replications the states of slots 1 and 2 already have the stationary distribution: binomial counts."""
     R, slots = 1500, 2
     world = ib.scenario(world, perturbation="none")  # drawing a theta 1500 times would take most of the time
     states = np.array([Path.of(world, slots, seed=1, replication=i).states for i in range(R)])
     for k, P in enumerate(world.transition):
-        law = law_of(P)
+        model = path_parameters(P)
         for slot in range(slots):
             shares = np.bincount(states[:, slot, k], minlength=len(P)) / R
-            assert_within_5_sigma(shares, law, law * (1 - law), R)
+            assert_within_5_sigma(shares, model, model * (1 - model), R)
 
 
 # --- contexts and rewards --------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_contexts_are_uniform_and_independent() -> None:
     assert_within_5_sigma(across, np.zeros(across.shape), np.ones(across.shape), slots - 1)
 
 
-class RewardLaw(NamedTuple):
+class RewardModel(NamedTuple):
     """A channel's threshold reward under n >= 0: 0.1 + 0.9 times a coin of chance `clear` in good slots, 0 in bad."""
 
     mean: float
@@ -219,27 +219,27 @@ class RewardLaw(NamedTuple):
     long_run: float  # of the mean of many slots, times their number
 
 
-def reward_laws(world: ib.Scenario, theta: Floats) -> list[RewardLaw]:
+def reward_distributions(world: ib.Scenario, theta: Floats) -> list[RewardModel]:
     """Perturbations are independent from slot to slot, so all correlation in time comes through E[r | s]: the long-run
     variance is that of E[r | s] along the chain plus the mean of Var(r | s)."""
     assert np.all(theta >= 0)
-    clear, error = world.chances(theta, 1.0)
+    clear, error = world.probabilities_below(theta, 1.0)
     assert error == 0
-    laws = []
+    models = []
     for P, good, c in zip(world.transition, world.good, clear, strict=True):
-        chance = law_of(P) @ (good * c)
-        spread = 0.81 * law_of(P) @ (good * c * (1 - c))
+        chance = path_parameters(P) @ (good * c)
+        spread = 0.81 * path_parameters(P) @ (good * c * (1 - c))
         long_run = long_run_variance(P, 0.9 * c * good) + spread
-        laws.append(RewardLaw(0.1 + 0.9 * chance, 0.81 * chance * (1 - chance), long_run))
-    return laws
+        models.append(RewardModel(0.1 + 0.9 * chance, 0.81 * chance * (1 - chance), long_run))
+    return models
 
 
 def test_mean_rewards(path: Path) -> None:
     means, error = path.world.mean_rewards(path.theta)
     assert error == 0
-    laws = reward_laws(path.world, path.theta)
-    np.testing.assert_allclose(means, [law.mean for law in laws], rtol=1e-12)
-    assert_within_5_sigma(path.rewards.mean(axis=0), means, [law.long_run for law in laws], T)
+    models = reward_distributions(path.world, path.theta)
+    np.testing.assert_allclose(means, [model.mean for model in models], rtol=1e-12)
+    assert_within_5_sigma(path.rewards.mean(axis=0), means, [model.long_run for model in models], T)
 
 
 @pytest.mark.parametrize("users", [1, 5, 10])
@@ -251,11 +251,13 @@ def test_random_play_earns_m_times_the_mean_of_all(users: int) -> None:
     one, two = M / K, M * (M - 1) / (K * (K - 1))  # the chance that a channel is picked, and that a pair is
     exact, variance = 0.0, 0.0
     for replication in range(R):  # each has a theta of its own
-        laws = reward_laws(world, world.theta(2, replication))
-        mu = np.array([law.mean for law in laws])
-        squares = sum(law.variance + law.mean**2 for law in laws)
+        models = reward_distributions(world, world.theta(2, replication))
+        mu = np.array([model.mean for model in models])
+        squares = sum(model.variance + model.mean**2 for model in models)
         within_slot = one * squares + two * (mu.sum() ** 2 - mu @ mu) - (one * mu.sum()) ** 2
-        between_slots = one**2 * sum(law.long_run - law.variance for law in laws)  # picks are drawn anew every slot
+        between_slots = one**2 * sum(
+            model.long_run - model.variance for model in models
+        )  # picks are drawn anew every slot
         exact += M * mu.mean() / R
         variance += (within_slot + between_slots) / slots / R**2
     assert abs(result.reward[:, -1].mean() / slots - exact) < 5 * math.sqrt(variance)
@@ -298,7 +300,7 @@ def test_path_does_not_depend_on_who_plays_on_it(policy: str, changes: dict[str,
 
 
 def test_states_and_contexts_have_streams_of_their_own() -> None:
-    world = new_world(WORLDS["S1"], 6, 7, WORLDS["S1"].theta(6, 7))
+    world = new_path(WORLDS["S1"], 6, 7, WORLDS["S1"].theta(6, 7))
     assert world.state_rng.tolist() == stream(6, 7, STATES).tolist()
     assert world.context_rng.tolist() == stream(6, 7, CONTEXTS).tolist()
 

@@ -29,15 +29,15 @@ def late(shared: bool) -> dict[str, Any]:
         station.choose(x=rng.uniform(0, 1, (1, 2)))
     station.learn(0, 1, 0.4)
     station.slot = slot
-    belief_nucb.predict(station.known, station.params, station.state, slot.x, n_hat)
-    square, sight = float(clearness.square[0]), station.state.chains.sight
+    belief_nucb.predict(station.setup, station.state, slot.contexts, n_hat)
+    square, last_observation = float(clearness.square[0]), station.state.chains.last_observation
     A += net.vectors.g[0].ravel() ** 2 / 4
     station.learn(0, 0, 0.8)
     g = net.vectors.g[0].ravel()
     return {
         "input": net.samples.inputs[0, 4].tolist(),
         "y": float(net.samples.y[0, 4]),
-        "seen": [int(sight.state[0]), int(sight.slot[0])],
+        "seen": [int(last_observation.state[0]), int(last_observation.slot[0])],
         "error": 0.8 - float(n_hat[0]),
         "q": float((g**2 / A).sum()) / 4,
         "told": 15 * float(clearness.square[0]) - 14 * square,  # error^2 / (1 + q), of 10 imagined errors and 5

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from idleband.kernels.rng import POLICY, stream
-from idleband.policies.base import PARAMETERS, Slot
+from idleband.policies.knowledge import setup_of, truth_of
+from idleband.policies.protocol import PARAMETERS, Feedback, Slot
 from idleband.policies.registry import policy
 from idleband.scenario.build import scenario
 from idleband.scenario.reward import REWARDS, reward
-from idleband.simulation.engine import known_of, law_of, truth_of
+from idleband.simulation.path import path_parameters
 
 
 class Station:
@@ -24,17 +25,16 @@ class Station:
         if not {"transition", "p01"} & set(settings):
             settings |= {"p01": [0.5] * K, "p10": [0.5] * K}
         self.scenario = scenario(users=M, **settings)
-        self.known = known_of(self.scenario)
-        self.params = self.case.policy.compiled_params(self.case.values)
-        theta, means = law_of(self.scenario, 0, 0)
-        told = (truth_of(self.scenario, theta, means),) if PARAMETERS in self.case.policy.knows else ()
-        self.state = self.case.policy.init(self.params, self.known, *told)
+        self.setup = setup_of(self.scenario, self.case.params)
+        theta, means = path_parameters(self.scenario, 0, 0)
+        truth = (truth_of(self.scenario, theta, means),) if PARAMETERS in self.case.policy.knows else ()
+        self.state = self.case.policy.init(self.setup, *truth)
         self.rng = stream(0, 0, POLICY)
         self.t = 0
         self.slot: Slot
 
     def choose(self, *, x: Any = None, available: Any = None, sensed: Any = None, n: Any = None) -> list[int]:
-        K, d = self.known.K, self.known.d
+        K, d = self.setup.K, self.setup.d
         self.t += 1
         self.slot = Slot(
             self.t,
@@ -44,21 +44,22 @@ class Station:
             np.full(K, np.nan) if n is None else np.array(n, float),
             np.zeros(K),
             np.zeros(2 * K),
+            self.rng,
         )
         picks = np.zeros(K, np.int64)
-        count = self.case.policy.select(self.known, self.params, self.state, self.rng, self.slot, picks)
+        count = self.case.policy.select(self.setup, self.state, self.slot, picks)
         return [int(k) for k in picks[:count]]
 
     def learn(self, k: int, s: int, n: float = 0.0) -> None:
         kind = REWARDS.index(self.scenario.reward)
-        r = reward(kind, self.known.h[k, s], self.known.good[k, s], n)
-        told = n if self.known.measured else np.nan
-        self.case.policy.update(self.known, self.params, self.state, self.rng, self.slot, k, s, r, told)
+        r = reward(kind, self.setup.h[k, s], self.setup.good[k, s], n)
+        measured = n if self.setup.measured else np.nan
+        self.case.policy.update(self.setup, self.state, self.slot, Feedback(k, s, r, measured))
 
     def play(self, states: Sequence[int], n: Sequence[float] | None = None, **seen: Any) -> list[int]:
         """One slot in which channel k is in states[k]; the channels that were picked."""
         if PARAMETERS in self.case.policy.knows:  # an oracle is told beforehand
-            seen["n"] = np.zeros(self.known.K) if n is None else n
+            seen["n"] = np.zeros(self.setup.K) if n is None else n
         picks = self.choose(**seen)
         for k in picks:
             self.learn(k, states[k], 0.0 if n is None else n[k])
@@ -77,7 +78,7 @@ class Recount:
 
     def learn(self, k: int, s: int, n: float) -> None:
         self.station.learn(k, s, n)
-        self.seen.append((self.station.slot.t, k, float(self.station.known.h[k, s]) - n))
+        self.seen.append((self.station.slot.t, k, float(self.station.setup.h[k, s]) - n))
 
 
 def best(indices: np.ndarray, available: np.ndarray, M: int) -> list[int]:

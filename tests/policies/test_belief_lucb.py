@@ -10,26 +10,26 @@ from scipy.optimize import brentq
 
 import idleband as ib
 from idleband.kernels.whittle import whittle
-from idleband.simulation.engine import CaseRun
-from idleband.simulation.metrics import paired_difference
+from idleband.simulation.run import PolicyRun
+from idleband.simulation.statistics import paired_difference
 from tests.policies.station import Station
 
 TWO: dict[str, Any] = {"p01": [0.1, 0.4, 0.7], "p10": [0.2, 0.5, 0.1]}
 
 
 def one_channel(**settings: Any) -> ib.Scenario:
-    """A channel that is always played, under a law that is no line."""
+    """A channel that is always played, under a model that is no line."""
     given: dict[str, Any] = {"perturbation": "cosine", "context": {"dimension": 4}, **settings}
     return ib.scenario(p01=[0.3], p10=[0.2], users=1, **given)
 
 
-def samples(run: CaseRun, to: int) -> tuple[np.ndarray, np.ndarray]:
+def samples(run: PolicyRun, to: int) -> tuple[np.ndarray, np.ndarray]:
     """Contexts with a constant and perturbations of the only channel, slot by slot up to a slot."""
     x, n = [], []
     for t in range(run.at + 1, to + 1):
         run.to(t)
-        x.append([*run.world.x[0], 1.0])
-        n.append(run.world.n[0])
+        x.append([*run.path.x[0], 1.0])
+        n.append(run.path.n[0])
     return np.array(x), np.array(n)
 
 
@@ -38,7 +38,7 @@ def samples(run: CaseRun, to: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_theta_is_ridge_regression_after_many_updates() -> None:
     """10^5 samples one at a time, against one solution of the normal equations."""
-    run = CaseRun.start(one_channel(), ib.policy("mp-belief-lucb", lambda_=0.5), 100_000, seed=1, replication=0)
+    run = PolicyRun.start(one_channel(), ib.policy("mp-belief-lucb", lambda_=0.5), 100_000, seed=1, replication=0)
     x, n = samples(run, 100_000)
     A = 0.5 * np.eye(5) + x.T @ x
     np.testing.assert_allclose(run.state.theta[0], np.linalg.solve(A, x.T @ n), rtol=0, atol=1e-8)
@@ -49,7 +49,7 @@ def test_with_forgetting_it_is_weighted_ridge_regression() -> None:
     """After 10^6 updates: sample i counts exp(-(T - i) / 50), so of the last 3000 all that counts; A^-1 stays
     symmetric to the last bit."""
     T = 1_000_000
-    run = CaseRun.start(one_channel(), ib.policy("mp-belief-lucb", forget=50.0), T, seed=1, replication=0)
+    run = PolicyRun.start(one_channel(), ib.policy("mp-belief-lucb", forget=50.0), T, seed=1, replication=0)
     run.to(T - 3000)
     x, n = samples(run, T)
     weights = np.exp(np.arange(-2999, 1) / 50)
@@ -102,7 +102,7 @@ def test_forgetting_stays_finite_where_contexts_leave_a_direction_out(shared: bo
         if t in (3999, 5999):
             n_hat = np.zeros(1)
             ib.POLICIES["mp-belief-lucb"].predict(  # type: ignore[misc]
-                station.known, station.params, station.state, np.array([[0.5, 0.25]]), n_hat
+                station.setup, station.state, np.array([[0.5, 0.25]]), n_hat
             )
             assert n_hat[0] == pytest.approx(0.3 if t == 3999 else 0.8, abs=1e-6)
     inverse = station.state.A_inv[0]
@@ -138,7 +138,7 @@ def test_index_by_hand(settings: dict[str, Any]) -> None:
             m, u = k % models, np.append(x[k], 1.0)
             q, e = u @ np.linalg.solve(A[m], u), math.sqrt(square[m])
             n_hat = np.linalg.solve(A[m], b[m]) @ u + z[k] * e * math.sqrt(q)
-            w = chains.law[k, 1]
+            w = chains.model[k, 1]
             if settings.get("look_ahead", True):
                 w = whittle(chains.P[k, 0, 1], chains.P[k, 1, 0], w)
             expected = 0.1 + 0.9 * stats.norm.cdf((1 - n_hat) / e) * w
@@ -226,8 +226,8 @@ def test_rewards_alone_are_enough_to_gain_from_contexts() -> None:
 def test_a_perturbation_below_zero_pays_where_the_channel_is_not_good(feedback: str) -> None:
     """n = 1.5 (x0 - x1) is negative in half of the slots. With n measured 97% of what oracle-belief earns; from rewards
     alone more than without contexts. Both learn that bad slots are paid."""
-    law = {"perturbation": {"theta": [1.5, -1.5]}, "context": {"dimension": 2}, "feedback": feedback}
-    scenario = ib.scenario("S2", **law)
+    model = {"perturbation": {"theta": [1.5, -1.5]}, "context": {"dimension": 2}, "feedback": feedback}
+    scenario = ib.scenario("S2", **model)
     size: dict[str, Any] = {"horizon": 10_000, "replications": 4, "seed": 1}
     result = ib.simulate(scenario, "mp-belief-lucb", **size)
     plain, best = (ib.simulate(scenario, name, **size).reward[:, -1] for name in ("mp-belief", "oracle-belief"))
@@ -240,8 +240,8 @@ def test_a_perturbation_below_zero_pays_where_the_channel_is_not_good(feedback: 
         assert share[state.clearness.spoilt > 100].min() > 0.3
 
 
-def test_a_law_that_is_no_line_does_little_harm() -> None:
-    """Under the quadratic law the linear model errs and says so: it earns what MP-Belief does, within 0.5%."""
+def test_a_model_that_is_no_line_does_little_harm() -> None:
+    """Under the quadratic model the linear model errs and says so: it earns what MP-Belief does, within 0.5%."""
     scenario = ib.scenario("S1", perturbation="quadratic")
     size: dict[str, Any] = {"horizon": 10_000, "replications": 4, "seed": 1}
     line, none = (ib.simulate(scenario, name, **size).reward[:, -1] for name in ("mp-belief-lucb", "mp-belief"))
@@ -250,7 +250,7 @@ def test_a_law_that_is_no_line_does_little_harm() -> None:
 
 
 def test_predictions_are_found_by_learned() -> None:
-    """The linear law, with an offset or without, to a hundredth of its spread; a shared model too."""
+    """The linear model, with an offset or without, to a hundredth of its spread; a shared model too."""
     for settings in ({}, {"shared": True}):
         found = ib.learned("S1", "mp-belief-lucb", horizon=2000, replications=1, **settings)
         assert found.played_last[0] < 0.01

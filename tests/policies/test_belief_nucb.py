@@ -16,17 +16,17 @@ from scipy import stats
 
 import idleband as ib
 from idleband.kernels.whittle import whittle
-from idleband.simulation.engine import CaseRun
-from idleband.simulation.metrics import paired_difference
+from idleband.simulation.run import PolicyRun
+from idleband.simulation.statistics import paired_difference
 from tests.conftest import ROOT
 
 CHANNELS: dict[str, Any] = {"p01": [0.1, 0.4, 0.7, 0.5], "p10": [0.2, 0.5, 0.1, 0.5], "users": 2}
 COSINE: dict[str, Any] = {"context": {"dimension": 3}, "perturbation": "cosine"}
 
 
-def started(case: dict[str, Any] | None = None, **world: Any) -> CaseRun:
+def started(case: dict[str, Any] | None = None, **world: Any) -> PolicyRun:
     scenario = ib.scenario(**CHANNELS, **COSINE, **world)
-    return CaseRun.start(scenario, ib.policy("mp-belief-nucb", **(case or {"D": 4})), 1000, seed=2, replication=0)
+    return PolicyRun.start(scenario, ib.policy("mp-belief-nucb", **(case or {"D": 4})), 1000, seed=2, replication=0)
 
 
 @pytest.mark.parametrize("case", [{"D": 4}, {"D": 4, "look_ahead": False, "redraw": 1, "lambda_": 0.3}])
@@ -49,12 +49,12 @@ def test_index_and_errors_by_hand(case: dict[str, Any]) -> None:
             pays = 0.1 + 0.9 * stats.norm.cdf((1 - n_hat) / e)
             assert clearness.pays[k].tolist() == pytest.approx([0.1, pays], abs=1e-8)
             if k not in picks:
-                w = chains.law[k, 1]
+                w = chains.model[k, 1]
                 if case.get("look_ahead", True):
                     w = whittle(chains.P[k, 0, 1], chains.P[k, 1, 0], w)
                 assert run.tally.indices[k] == pytest.approx(0.1 + (pays - 0.1) * w, abs=1e-8)
             else:
-                error = run.world.n[k] - net.estimates.n_hat[k]
+                error = run.path.n[k] - net.estimates.n_hat[k]
                 count[k] += 1
                 square[k] += (error**2 / (1 + q) - square[k]) / count[k]
                 A[k] += g**2 / 4
@@ -68,7 +68,7 @@ def test_what_is_stored_is_the_context_and_the_perturbation() -> None:
     for t in range(1, 50):
         run.to(t)
         for k in run.tally.picks[: run.tally.picked[0]].tolist():
-            told.setdefault(k, []).append([*(2 * run.world.x[k] - 1), 1.0, run.world.n[k]])
+            told.setdefault(k, []).append([*(2 * run.path.x[k] - 1), 1.0, run.path.n[k]])
     for k, rows in told.items():
         assert samples.seen[k] == len(rows)
         np.testing.assert_allclose(samples.inputs[k, : len(rows)], np.array(rows)[:, :-1])
@@ -82,8 +82,8 @@ def test_from_rewards_alone_a_chance_is_learned_in_good_slots() -> None:
     for t in range(1, 200):
         run.to(t)
         for k in run.tally.picks[: run.tally.picked[0]].tolist():
-            if run.world.s[k] == 1:
-                assert samples.y[k, good[k]] == float(run.world.n[k] >= 1)
+            if run.path.s[k] == 1:
+                assert samples.y[k, good[k]] == float(run.path.n[k] >= 1)
                 good[k] += 1
         clearness, net = run.state.clearness, run.state.net
         for k in set(range(4)) - set(run.tally.picks[: run.tally.picked[0]].tolist()):
@@ -114,8 +114,8 @@ def test_with_additive_rewards_either_feedback_teaches_the_same() -> None:
     assert np.array_equal(*plays)
 
 
-def test_it_learns_a_law_that_is_no_line() -> None:
-    """After 3000 slots of the cosine law it errs by half of its spread or less where it plays, and MP-Belief-LUCB by
+def test_it_learns_a_model_that_is_no_line() -> None:
+    """After 3000 slots of the cosine model it errs by half of its spread or less where it plays, and MP-Belief-LUCB by
     nearly all of it; paired, it earns more."""
     scenario = ib.scenario("S4", perturbation="cosine")
     net, line = (

@@ -16,14 +16,14 @@ class Plain(Recount):
 
     def indices(self) -> np.ndarray:
         """Of the slot that the station has just picked for."""
-        plays, total = np.zeros((2, self.station.known.K))
+        plays, total = np.zeros((2, self.station.setup.K))
         for s, k, r in self.seen:
             weight = self.values["discount"] ** (self.station.t - 1 - s)
             plays[k] += weight
             total[k] += weight * r
         known = plays > 1e-290
         n, some = max(plays.sum(), 1.0), np.where(known, plays, 1.0)
-        width = 2 * self.station.known.span * np.sqrt(self.values["L"] * math.log(n) / some)
+        width = 2 * self.station.setup.span * np.sqrt(self.values["L"] * math.log(n) / some)
         return np.where(known, total / some + width, math.inf)
 
 

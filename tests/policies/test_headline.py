@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import idleband as ib
-from idleband.simulation.metrics import paired_difference
+from idleband.simulation.statistics import paired_difference
 
 SIZE: dict[str, Any] = {"horizon": 20_000, "replications": 4, "seed": 3}
 
@@ -37,7 +37,7 @@ def test_mp_belief_without_perturbation(where: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["S1", "S2", "S3", "S4"])
-def test_mp_belief_lucb_under_the_linear_law(where: str) -> None:
+def test_mp_belief_lucb_under_the_linear_model(where: str) -> None:
     """99% of oracle-belief, and more than mp-lucb by 5%."""
     scenario = ib.scenario(where)
     belief = earned(scenario, "mp-belief-lucb")
@@ -45,7 +45,7 @@ def test_mp_belief_lucb_under_the_linear_law(where: str) -> None:
     assert ahead(belief, 1.05 * earned(scenario, "mp-lucb"))
 
 
-def test_mp_belief_nucb_under_the_cosine_law() -> None:
+def test_mp_belief_nucb_under_the_cosine_model() -> None:
     """In 5000 slots of S4 more than mp-nucb by 15%, and more than mp-belief, which does not look at contexts, by 5%."""
     scenario = ib.scenario("S4", perturbation="cosine")
     belief = earned(scenario, "mp-belief-nucb", horizon=5000)

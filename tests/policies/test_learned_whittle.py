@@ -64,7 +64,7 @@ def test_channels_are_lumped_into_good_and_not(name: str) -> None:
     np.testing.assert_allclose(sides.total, [[0.1, 1.0], [0.1, 1.0]])
     for s, side in ((0, 1), (2, 1), (1, 0), (2, 1)):
         station.play([s, 0], n=[1.5, 0.0])
-        assert sides.sight.state.tolist() == [side, 1]
+        assert sides.last_observation.state.tolist() == [side, 1]
     np.testing.assert_allclose(sides.total, [[0.1 + 0.1, 1.0 + 3 * 0.1], [0.1, 1.0 + 4 * 1.0]])
     np.testing.assert_allclose(sides.slots, [[2, 4], [1, 5]])
     if name == "mp-whittle":

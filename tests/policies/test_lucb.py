@@ -154,7 +154,7 @@ def test_c2ucb_line_by_line() -> None:
         for k in picks:
             station.learn(k, int(s[k]), n[k])
             V += np.outer(x[k], x[k])
-            b += (station.known.h[k, s[k]] - n[k]) * x[k]
+            b += (station.setup.h[k, s[k]] - n[k]) * x[k]
 
 
 def test_c2ucb_cannot_tell_channels_apart_but_by_their_contexts() -> None:

@@ -12,7 +12,7 @@ import idleband as ib
 from idleband.kernels import mlp
 from idleband.kernels.rng import POLICY, normal, stream
 from idleband.policies.regenerative import IDLE
-from idleband.simulation.learned import learned
+from idleband.simulation.prediction_error import learned
 from tests.policies.station import Station
 
 Floats = npt.NDArray[np.float64]
@@ -28,14 +28,14 @@ class Plain:
         self.station = station
         values = station.case.values
         self.centre, self.constant, self.shared = values["centre"], values["constant"], values["shared"]
-        self.inputs = station.known.d + self.constant
+        self.inputs = station.setup.d + self.constant
         self.layers, self.D = values["L"] - 1, values["D"]
         _, _, per_unit, _ = station.state.nets.W.shape
         units = self.layers * self.D
         size = units * per_unit
         blocks = np.kron(np.eye(units), np.ones((per_unit, per_unit)))
         self.kept = {"full": np.ones((size, size)), "block": blocks, "diagonal": np.eye(size)}[values["covariance"]]
-        self.A = [values["lambda"] * np.eye(size) for _ in range(1 if self.shared else station.known.K)]
+        self.A = [values["lambda"] * np.eye(size) for _ in range(1 if self.shared else station.setup.K)]
 
     def u(self, x: Floats) -> Floats:
         """What goes into the network for a context."""
@@ -82,15 +82,15 @@ class Plain:
         return picks
 
     def play_some(self, slots: int, seed: int = 3, **seen: Any) -> None:
-        rng, K = np.random.default_rng(seed), self.station.known.K
+        rng, K = np.random.default_rng(seed), self.station.setup.K
         for _ in range(slots):
-            x, n = rng.uniform(0, 1, (K, self.station.known.d)), rng.uniform(0, 1.5, K)
+            x, n = rng.uniform(0, 1, (K, self.station.setup.d)), rng.uniform(0, 1.5, K)
             self.play(x, rng.integers(0, 2, K).tolist(), n.tolist(), **seen)
 
     def estimates(self, x: Floats) -> tuple[Floats, Floats]:
         """n_hat and sqrt(g' A^-1 g) of each channel."""
         n_hat, widths = [], []
-        for k in range(self.station.known.K):
+        for k in range(self.station.setup.K):
             m = 0 if self.shared else k
             W, u = self.station.state.nets.W[m], self.u(x[k])
             g = self.g(W, u)
@@ -296,7 +296,7 @@ def test_predict_is_what_ranking_uses(shared: bool) -> None:
     before = memory_of(station)
     predict = station.case.policy.predict
     assert predict is not None
-    predict(station.known, station.params, station.state, X, n_hat)
+    predict(station.setup, station.state, X, n_hat)
     assert unchanged(before, station)
     station.choose(x=X)
     assert np.array_equal(n_hat, station.state.estimates.n_hat)
@@ -553,7 +553,7 @@ def test_a_network_told_its_own_prediction_never_changes(parameters: dict[str, A
     plain.check_A()
 
 
-def test_quadratic_law_is_learned_and_not_as_printed() -> None:
+def test_quadratic_model_is_learned_and_not_as_printed() -> None:
     """After 3,000 slots the error is a tenth of the perturbation's spread here; with inputs as printed no network comes
     near."""
     world = ib.scenario(p01=[0.5] * 2, p10=[0.5] * 2, users=1, context={"dimension": 4}, perturbation="quadratic")
@@ -595,7 +595,7 @@ def test_looking_between_choice_and_report_changes_nothing() -> None:
             picks = station.choose(x=np.linspace(0.1, 0.9, 6).reshape(3, 2) * (t + 1) / 6)
             if look:
                 station.case.policy.predict(
-                    station.known, station.params, station.state, np.full((3, 2), 0.77), np.zeros(3)
+                    station.setup, station.state, np.full((3, 2), 0.77), np.zeros(3)
                 )
             for k in picks:
                 station.learn(k, 1, 0.3 * k)

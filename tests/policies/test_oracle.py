@@ -9,12 +9,13 @@ import pytest
 import idleband as ib
 from idleband.kernels.whittle import whittle
 from idleband.policies import oracle
-from idleband.policies.base import PARAMETERS
+from idleband.policies.knowledge import setup_of, truth_of
+from idleband.policies.protocol import PARAMETERS
 from idleband.policies.registry import POLICIES
 from idleband.scenario.reward import REWARDS, expected_reward, reward
-from idleband.scenario.worth import bound
-from idleband.simulation.engine import known_of, law_of, new_tally, new_world, truth_of
-from idleband.simulation.metrics import paired_difference, student_t
+from idleband.scenario.upper_bound import bound
+from idleband.simulation.path import new_path, new_tally, path_parameters
+from idleband.simulation.statistics import paired_difference, student_t
 from tests.contracts.cases import THREE_STATES
 from tests.policies.station import Station
 
@@ -30,8 +31,8 @@ ADDITIVE = {"reward": "additive", "perturbation": {"theta": [0.4, 0.6]}}
 LEVELS = [-0.2, 0.0, 0.3, 0.999, 1.0, 1.7]  # at n = 0 a bad state pays no longer, at n = 1 no state does
 
 
-def law_after(station: Station, k: int, s: int, age: int) -> np.ndarray:
-    """The law of channel k's state so many slots after it was seen in state s."""
+def distribution_after(station: Station, k: int, s: int, age: int) -> np.ndarray:
+    """The model of channel k's state so many slots after it was seen in state s."""
     return np.asarray(np.linalg.matrix_power(station.scenario.transition[k], age)[s])
 
 
@@ -39,7 +40,7 @@ def pays(station: Station, k: int, n: float) -> np.ndarray:
     """What each state of channel k pays under perturbation n."""
     kind = REWARDS.index(station.scenario.reward)
     count = len(station.scenario.transition[k])
-    return np.array([reward(kind, station.known.h[k, s], station.known.good[k, s], n) for s in range(count)])
+    return np.array([reward(kind, station.setup.h[k, s], station.setup.good[k, s], n) for s in range(count)])
 
 
 # --- by hand ---------------------------------------------------------------------------------------------------------
@@ -48,7 +49,7 @@ def pays(station: Station, k: int, n: float) -> np.ndarray:
 @pytest.mark.parametrize("world", [TWO, UNLIKE, TWO | ADDITIVE])
 def test_static_ranks_by_means_whatever_it_sees(world: dict[str, Any]) -> None:
     station = Station("oracle-static", world=world)
-    K = station.known.K
+    K = station.setup.K
     means, _ = station.scenario.mean_rewards(station.scenario.theta(0, 0))
     for t in range(5):
         picks = station.play([t % len(P) for P in station.scenario.transition], n=[0.3 * t] * K, sensed=[0] * K)
@@ -59,7 +60,7 @@ def test_static_ranks_by_means_whatever_it_sees(world: dict[str, Any]) -> None:
 @pytest.mark.parametrize("world", [TWO, UNLIKE, TWO | ADDITIVE])
 def test_contextual_ranks_by_the_reward_expected_from_the_context_alone(world: dict[str, Any]) -> None:
     station = Station("oracle-contextual", world=world)
-    K, scenario = station.known.K, station.scenario
+    K, scenario = station.setup.K, station.scenario
     kind = REWARDS.index(scenario.reward)
     for n in LEVELS:
         station.play([0] * K, n=[n] * K, sensed=[0] * K)  # what it sees changes nothing
@@ -70,18 +71,22 @@ def test_contextual_ranks_by_the_reward_expected_from_the_context_alone(world: d
 @pytest.mark.parametrize("world", [TWO, UNLIKE, UNLIKE | ADDITIVE])
 def test_belief_is_a_row_of_a_power_of_the_matrix(world: dict[str, Any]) -> None:
     """index = sum_j (P^age)_sj r(j, n), at any age (the last stands for all later ones, within 1e-5); of a channel
-    never seen with its stationary law."""
+    never seen with its stationary distribution."""
     station = Station("oracle-belief", world=world)
-    K, seen = station.known.K, dict[int, tuple[int, int]]()
+    K, seen = station.setup.K, dict[int, tuple[int, int]]()
     rng = np.random.default_rng(2)
     for t in range(1, 200):
         n = rng.choice(LEVELS, K)
         picks = station.choose(n=n, available=np.arange(K) == rng.integers(0, K) if t % 10 == 0 else np.zeros(K))
         for k in range(K):
-            law = law_after(station, k, seen[k][0], t - seen[k][1]) if k in seen else station.scenario.laws[k]
-            assert station.slot.indices[k] == pytest.approx(law @ pays(station, k, n[k]), abs=2e-5)
+            model = (
+                distribution_after(station, k, seen[k][0], t - seen[k][1])
+                if k in seen
+                else station.scenario.stationary_distributions[k]
+            )
+            assert station.slot.indices[k] == pytest.approx(model @ pays(station, k, n[k]), abs=2e-5)
             if k in seen and t - seen[k][1] <= 5:
-                assert station.slot.indices[k] == pytest.approx(law @ pays(station, k, n[k]), abs=1e-12)
+                assert station.slot.indices[k] == pytest.approx(model @ pays(station, k, n[k]), abs=1e-12)
         for k in picks:
             seen[k] = int(rng.integers(0, len(station.scenario.transition[k]))), t
             station.learn(k, seen[k][0])
@@ -98,7 +103,7 @@ def test_whittle_is_liu_and_zhaos_index_where_that_applies(name: str) -> None:
     for age in range(1, 30):
         station.choose(n=[0.0] * 4)
         for k, s in enumerate([0, 1, 0, 1]):
-            w = law_after(station, k, s, age)[1]
+            w = distribution_after(station, k, s, age)[1]
             expected = 0.1 + 0.9 * whittle(TWO["p01"][k], TWO["p10"][k], w)
             assert station.slot.indices[k] == pytest.approx(expected, abs=3e-3)
 
@@ -114,7 +119,7 @@ def test_whittle_without_contexts_takes_the_perturbation_for_its_average() -> No
         age = station.t
         station.choose(n=n)
         for k, clear in enumerate([0.5, 0.5, 0.8, 0.8]):
-            w = law_after(station, k, 0, age)[1]
+            w = distribution_after(station, k, 0, age)[1]
             expected = 0.1 + 0.9 * clear * whittle(TWO["p01"][k], TWO["p10"][k], w)
             assert station.slot.indices[k] == pytest.approx(expected, abs=3e-3)
 
@@ -135,7 +140,7 @@ def test_looking_is_worth_something_to_whittle_and_nothing_to_belief() -> None:
 @pytest.mark.parametrize("name", ["genie", "oracle-belief", "oracle-whittle"])
 def test_who_senses_a_state_ranks_by_what_it_pays_now(world: dict[str, Any], name: str) -> None:
     station = Station(name, world=world)
-    K = station.known.K
+    K = station.setup.K
     for s, n in [(0, 0.3), (1, 0.3), (0, -0.1), (1, 1.2)]:
         states = [min(s, len(P) - 1) for P in station.scenario.transition]
         station.play(states, sensed=states, n=[n] * K)
@@ -227,26 +232,26 @@ def test_static_follows_availability() -> None:
 def earned() -> dict[tuple[str, str], dict[str, Any]]:
     """Rewards a slot of the oracles in every scenario with and without perturbation, 6 replications."""
     found = {}
-    for law in ("none", "linear"):
+    for model in ("none", "linear"):
         for where in ("S1", "S2", "S3", "S4"):
-            scenario = ib.scenario(where, perturbation=law)
-            found[where, law] = {
+            scenario = ib.scenario(where, perturbation=model)
+            found[where, model] = {
                 name: ib.simulate(scenario, name, horizon=20_000, replications=6, seed=4).reward[:, -1] / 20_000
                 for name in ("oracle-static", "oracle-contextual", "oracle-belief", "oracle-whittle", "genie")
             }
     return found
 
 
-PLACES = [(where, law) for law in ("none", "linear") for where in ("S1", "S2", "S3", "S4")]
+PLACES = [(where, model) for model in ("none", "linear") for where in ("S1", "S2", "S3", "S4")]
 
 
-@pytest.mark.parametrize(("where", "law"), PLACES)
-def test_who_knows_more_earns_no_less(earned: Any, where: str, law: str) -> None:
+@pytest.mark.parametrize(("where", "model"), PLACES)
+def test_who_knows_more_earns_no_less(earned: Any, where: str, model: str) -> None:
     """static <= contextual <= belief <= genie, paired, within the 99.9% interval; and more where there is more to know:
     contexts where there is a perturbation, what was seen where slots are not independent."""
-    found = earned[where, law]
+    found = earned[where, model]
     order = ["oracle-static", "oracle-contextual", "oracle-belief", "genie"]
-    more = [law == "linear", where != "S2", True]
+    more = [model == "linear", where != "S2", True]
     for less, better, clearly in zip(order[:-1], order[1:], more, strict=True):
         gain = paired_difference(found[better], found[less], level=0.999)
         assert gain.high >= 0.0, (less, better)
@@ -256,12 +261,12 @@ def test_who_knows_more_earns_no_less(earned: Any, where: str, law: str) -> None
             np.testing.assert_allclose(found[better], found[less], rtol=1e-3)
 
 
-@pytest.mark.parametrize(("where", "law"), PLACES)
-def test_nobody_who_sees_what_is_played_passes_the_bound(earned: Any, where: str, law: str) -> None:
+@pytest.mark.parametrize(("where", "model"), PLACES)
+def test_nobody_who_sees_what_is_played_passes_the_bound(earned: Any, where: str, model: str) -> None:
     """Beyond the 99.9% interval of its own mean; and Whittle's index comes within 4% of it, so it says something."""
-    scenario = ib.scenario(where, perturbation=law)
-    most = [bound(scenario, None if law == "none" else scenario.theta(4, i)) for i in range(6)]
-    for name, rewards in earned[where, law].items():
+    scenario = ib.scenario(where, perturbation=model)
+    most = [bound(scenario, None if model == "none" else scenario.theta(4, i)) for i in range(6)]
+    for name, rewards in earned[where, model].items():
         mean, half = student_t(rewards - np.array(most, float), level=0.999)
         if name != "genie":
             assert mean - half <= 0.0, name
@@ -275,12 +280,12 @@ def test_nobody_who_sees_what_is_played_passes_the_bound(earned: Any, where: str
 def test_only_oracles_are_told() -> None:
     """`knows` says who; others have an init without a truth, and a run whose slots hide the perturbation."""
     scenario = ib.scenario("S2")
-    theta, means = law_of(scenario, 0, 0)
+    theta, means = path_parameters(scenario, 0, 0)
     for name, one in POLICIES.items():
         told = PARAMETERS in one.knows
         assert told == (one.init is oracle.init), name
         assert ("truth" in inspect.signature(one.init).parameters) == told, name
-        tally = new_tally(scenario, new_world(scenario, 0, 0, theta), means, 1, one.knows)
+        tally = new_tally(scenario, new_path(scenario, 0, 0, theta), means, 1, one.knows)
         assert tally.told == told
         assert told or np.isnan(tally.untold).all()
 
@@ -290,17 +295,17 @@ def test_a_policy_of_ones_own_sees_nan_where_oracles_see_the_perturbation() -> N
     class Spy:
         """Notes what it is told."""
 
-        def init(params, known):  # type: ignore[no-untyped-def]
-            return np.zeros(known.K), np.zeros(known.K, np.int64)
+        def init(setup):  # type: ignore[no-untyped-def]
+            return np.zeros(setup.K), np.zeros(setup.K, np.int64)
 
-        def select(known, params, state, rng, slot, picks):  # type: ignore[no-untyped-def]
-            state[0][:] = slot.n
+        def select(setup, state, slot, picks):  # type: ignore[no-untyped-def]
+            state[0][:] = slot.perturbations
             state[1][:] = slot.sensed
-            for m in range(known.M):
+            for m in range(setup.M):
                 picks[m] = m
-            return known.M
+            return setup.M
 
-        def update(known, params, state, rng, slot, k, s, r, n):  # type: ignore[no-untyped-def]
+        def update(setup, state, slot, feedback):  # type: ignore[no-untyped-def]
             pass
 
     result = ib.simulate("S1", "spy", horizon=50, replications=1)
@@ -314,12 +319,11 @@ def test_tables_that_no_machine_has_the_memory_for_are_refused() -> None:
     """What two slow channels need, for as many as a scenario may have."""
     world = ib.scenario(p01=[0.001] * 2, p10=[0.001] * 2, users=1, perturbation="none", reward="additive")
     case, many = ib.policy("oracle-whittle"), 100_000
-    known, truth = known_of(world), truth_of(world, *law_of(world, 0, 0))
+    setup, truth = setup_of(world, case.params), truth_of(world, *path_parameters(world, 0, 0))
     pay = np.broadcast_to(truth.pay[:1], (many, 64, 2))
-    told = truth._replace(P=np.broadcast_to(truth.P[:1], (many, 2, 2)), pay=pay)
-    params = case.policy.compiled_params(case.values)
+    huge = truth._replace(P=np.broadcast_to(truth.P[:1], (many, 2, 2)), pay=pay)
     with pytest.raises(ib.InputError, match=r"oracle-whittle: its tables would take \d+ GiB for 100000 channels"):
-        case.policy.init(params, known._replace(K=many), told)
+        case.policy.init(setup._replace(K=many), huge)
 
 
 def test_channels_that_hardly_move_are_remembered() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from idleband.policies.base import Slot
+from idleband.policies.protocol import Slot
 from idleband.policies.regenerative import DONE, IDLE, PATIENCE, SB1, SB2
 from tests.policies.station import Station
 
@@ -250,15 +250,15 @@ def test_fewer_places_than_running_blocks() -> None:
     """Users leave: the first channels keep their blocks, the others are dropped without a trace."""
     station = Station("rca-m", K=4, M=3)
     assert station.play([1, 1, 1, 1]) == [0, 1, 2]
-    station.known = station.known._replace(M=1)
+    station.setup = station.setup._replace(M=1)
     assert station.play([0, 1, 1, 1]) == [0]
     blocks = station.state
     assert blocks.phase.tolist() == [SB2, IDLE, IDLE, IDLE]
     assert int(blocks.dropped[0]) == 2
-    station.known = station.known._replace(M=0)
+    station.setup = station.setup._replace(M=0)
     assert station.play([0, 1, 1, 1]) == []
     assert int(blocks.dropped[0]) == 3
-    station.known = station.known._replace(M=4)
+    station.setup = station.setup._replace(M=4)
     assert station.play([1, 1, 1, 1]) == [0, 1, 2, 3]
     assert blocks.slots.tolist() == [0, 0, 0, 0]
 
@@ -269,7 +269,7 @@ def test_a_place_that_is_kept_until_the_round_ends_is_no_running_block() -> None
     station.play([1, 0, 0])
     station.play([0, 0, 0])  # channel 1 has ended
     assert station.state.phase.tolist() == [SB2, DONE, IDLE]
-    station.known = station.known._replace(M=1)
+    station.setup = station.setup._replace(M=1)
     assert station.play([0, 0, 0]) == [0]
     assert station.state.phase.tolist() == [SB2, IDLE, IDLE]
     assert int(station.state.dropped[0]) == 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import idleband as ib
-from idleband.policies.base import RESERVED
+from idleband.policies.protocol import RESERVED
 from idleband.policies.registry import POLICIES
 from idleband.simulation.simulate import COLUMNS
 from tests.conftest import ROOT
@@ -28,38 +28,38 @@ import idleband as ib
 @ib.register
 class Plain:
     """Contexts as they come."""
-    def init(params, known):
+    def init(setup):
         return ()
-    def select(known, params, state, rng, slot, picks):
-        for k in range(known.K):
-            slot.indices[k] = slot.x[k, 0]
-        return ib.top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
-    def update(known, params, state, rng, slot, k, s, r, n):
+    def select(setup, state, slot, picks):
+        for k in range(setup.K):
+            slot.indices[k] = slot.contexts[k, 0]
+        return ib.top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
+    def update(setup, state, slot, feedback):
         pass
 
 @ib.register
 class Allocating:
     """The same, with an array made in every slot."""
-    def init(params, known):
+    def init(setup):
         return ()
-    def select(known, params, state, rng, slot, picks):
-        order = np.argsort(-slot.x[:, 0])
-        for m in range(known.M):
+    def select(setup, state, slot, picks):
+        order = np.argsort(-slot.contexts[:, 0])
+        for m in range(setup.M):
             picks[m] = order[m]
-        return known.M
-    def update(known, params, state, rng, slot, k, s, r, n):
+        return setup.M
+    def update(setup, state, slot, feedback):
         pass
 
 @ib.register
 class Interpreted:
     """The same, with objects that no compiler knows."""
-    def init(params, known):
+    def init(setup):
         return {"slots": 0}
-    def select(known, params, state, rng, slot, picks):
+    def select(setup, state, slot, picks):
         state["slots"] += 1
-        picks[: known.M] = sorted(range(known.K), key=lambda k: -slot.x[k, 0])[: known.M]
-        return known.M
-    def update(known, params, state, rng, slot, k, s, r, n):
+        picks[: setup.M] = sorted(range(setup.K), key=lambda k: -slot.contexts[k, 0])[: setup.M]
+        return setup.M
+    def update(setup, state, slot, feedback):
         pass
 '''
 
@@ -68,12 +68,12 @@ import idleband as ib
 
 @ib.register
 class Policy:
-    def init(params, known):
+    def init(setup):
         return {state}
-    def select(known, params, state, rng, slot, picks):
+    def select(setup, state, slot, picks):
         {body}
         return {count}
-    def update(known, params, state, rng, slot, k, s, r, n):
+    def update(setup, state, slot, feedback):
         pass
 """
 
@@ -163,7 +163,7 @@ def test_an_edited_file_is_another_policy(tmp_path: Path) -> None:
     path = own_file(tmp_path, OWN)
     first = ib.policy(f"{path}:Plain").policy.source
     before = ib.simulate("S1", f"{path}:Plain", horizon=50, replications=1).plays
-    path.write_text(OWN.replace("slot.x[k, 0]", "slot.x[k, 1]"))
+    path.write_text(OWN.replace("slot.contexts[k, 0]", "slot.contexts[k, 1]"))
     assert ib.policy(f"{path}:Plain").policy.source != first
     after = ib.simulate("S1", f"{path}:Plain", horizon=50, replications=1).plays
     assert not np.array_equal(before, after)
@@ -173,7 +173,7 @@ def test_names_that_differ_only_in_punctuation_are_different_policies(tmp_path: 
     plain = OWN.split("@ib.register")[1]
     header = "import idleband as ib\n"
     one_text = f'@ib.register(name="a_b"){plain}'
-    other_text = f'@ib.register(name="a-b"){plain}'.replace("class Plain", "class Other").replace("x[k, 0]", "x[k, 1]")
+    other_text = f'@ib.register(name="a-b"){plain}'.replace("class Plain", "class Other").replace("contexts[k, 0]", "contexts[k, 1]")
     path = own_file(tmp_path, header + one_text + other_text)
     one, other = (ib.simulate("S1", f"{path}:{name}", horizon=50, replications=1) for name in ("a_b", "a-b"))
     assert not np.array_equal(one.plays, other.plays)
@@ -181,7 +181,7 @@ def test_names_that_differ_only_in_punctuation_are_different_policies(tmp_path: 
 
 def test_what_is_typed_in_again_is_another_policy() -> None:
     """An interpreter's cell may depend on what was typed before, so nothing is reused for it."""
-    cell = OWN.split("@ib.register\nclass Allocating")[0].replace("slot.x[k, 0]", "slot.x[k, FIRST]")
+    cell = OWN.split("@ib.register\nclass Allocating")[0].replace("slot.contexts[k, 0]", "slot.contexts[k, FIRST]")
     plays = []
     for first in (0, 1):
         exec(compile(cell, "<cell>", "exec"), {"__name__": "cell", "FIRST": first})

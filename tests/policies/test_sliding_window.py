@@ -16,10 +16,10 @@ class Plain(Recount):
     def indices(self) -> np.ndarray:
         """Of the slot that the station has just picked for."""
         t, found = self.station.t, []
-        for channel in range(self.station.known.K):
+        for channel in range(self.station.setup.K):
             rewards = [r for s, k, r in self.seen if k == channel and t - self.values["window"] <= s < t]
             width = math.sqrt(self.values["L"] * math.log(min(t, self.values["window"])) / max(len(rewards), 1))
-            found.append(np.mean(rewards) + self.station.known.span * width if rewards else math.inf)
+            found.append(np.mean(rewards) + self.station.setup.span * width if rewards else math.inf)
         return np.array(found)
 
 

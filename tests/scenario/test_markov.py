@@ -1,4 +1,4 @@
-"""Channels: their laws against linear algebra, and the kernels that move them on hand cases."""
+"""Channels: their distributions against linear algebra, and the kernels that move them on hand cases."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
 import idleband as ib
-from idleband.scenario.markov import autocorrelation, cumulative, gilbert_elliot, irreducible, start, stationary, step
+from idleband.scenario.markov import autocorrelation, cumulative, gilbert_elliott, irreducible, start, stationary, step
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,27 +28,29 @@ def chains(draw: st.DrawFn) -> Floats:
 probabilities = st.floats(1e-12, 1.0)
 
 
-# --- stationary laws -------------------------------------------------------------------------------------------------
+# --- stationary distributions -------------------------------------------------------------------------------------------------
 
 
 @given(chains())
-def test_stationary_law_is_the_eigenvector(P: Floats) -> None:
+def test_stationary_model_is_the_eigenvector(P: Floats) -> None:
     values, vectors = np.linalg.eig(P.T)
     vector = np.real(vectors[:, np.argmin(np.abs(values - 1))])
-    law = stationary(P)
-    np.testing.assert_allclose(law, vector / vector.sum(), rtol=1e-7, atol=1e-12)
-    np.testing.assert_allclose(law @ P, law, rtol=1e-12)
-    assert law.sum() == pytest.approx(1, abs=1e-14)
-    assert np.all(law > 0)
+    distribution = stationary(P)
+    np.testing.assert_allclose(distribution, vector / vector.sum(), rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(distribution @ P, distribution, rtol=1e-12)
+    assert distribution.sum() == pytest.approx(1, abs=1e-14)
+    assert np.all(distribution > 0)
 
 
 @given(probabilities, probabilities)
-def test_stationary_law_of_two_states_has_full_precision(p01: float, p10: float) -> None:
+def test_stationary_model_of_two_states_has_full_precision(p01: float, p10: float) -> None:
     """Also where a chain hardly moves, and an eigenvector has few digits left."""
-    np.testing.assert_allclose(stationary(gilbert_elliot(p01, p10)), [p10 / (p01 + p10), p01 / (p01 + p10)], rtol=1e-14)
+    np.testing.assert_allclose(
+        stationary(gilbert_elliott(p01, p10)), [p10 / (p01 + p10), p01 / (p01 + p10)], rtol=1e-14
+    )
 
 
-def test_stationary_law_of_a_slow_birth_and_death_chain() -> None:
+def test_stationary_model_of_a_slow_birth_and_death_chain() -> None:
     """Each state is 10^4 times rarer than the one before, down to 10^-20: no entry is lost."""
     up, down = 1e-6, 1e-2
     P = np.diag([up] * 5, 1) + np.diag([down] * 5, -1)
@@ -58,17 +60,17 @@ def test_stationary_law_of_a_slow_birth_and_death_chain() -> None:
 
 
 def test_gilbert_elliot() -> None:
-    P = gilbert_elliot(0.25, 0.75)
+    P = gilbert_elliott(0.25, 0.75)
     assert P.tolist() == [[0.75, 0.25], [0.75, 0.25]]
     assert P.dtype == np.float64
 
 
-def test_a_chance_too_small_for_a_stationary_law_is_refused() -> None:
+def test_a_chance_too_small_for_a_stationary_model_is_refused() -> None:
     with pytest.raises(ib.InputError, match=r"scenario\.p10, channel 1 = 1e-310: must be a number of at least 1e-100"):
         ib.scenario(p01=[1.0], p10=[1e-310], users=1)
     with pytest.raises(ib.InputError, match="holds a chance below 1e-100"):
         ib.scenario(transition=[[[1.0, 1e-200], [0.5, 0.5]]], rewards=[0, 1], users=1)
-    np.testing.assert_allclose(stationary(gilbert_elliot(1.0, 1e-100)), [0, 1], atol=1e-99)
+    np.testing.assert_allclose(stationary(gilbert_elliott(1.0, 1e-100)), [0, 1], atol=1e-99)
 
 
 def test_many_rare_moves_do_not_overflow() -> None:
@@ -110,24 +112,24 @@ def test_irreducible_is_strongly_connected(S: int, bits: int) -> None:
 
 @given(st.floats(0.01, 1.0), st.floats(0.01, 1.0), st.integers(0, 5))
 def test_autocorrelation_of_two_states(p01: float, p10: float, lag: int) -> None:
-    found = autocorrelation(gilbert_elliot(p01, p10), np.array([0.1, 1.0]), lag)
+    found = autocorrelation(gilbert_elliott(p01, p10), np.array([0.1, 1.0]), lag)
     assert found == pytest.approx((1 - p01 - p10) ** lag, abs=1e-9)
 
 
 @given(chains(), st.integers(1, 4))
 def test_autocorrelation_is_the_sum_over_pairs_of_states(P: Floats, lag: int) -> None:
     h = np.arange(len(P)) ** 2 + 0.5
-    law, ahead = stationary(P), np.linalg.matrix_power(P, lag)
-    mean = law @ h
+    distribution, ahead = stationary(P), np.linalg.matrix_power(P, lag)
+    mean = distribution @ h
     states = range(len(P))
-    covariance = sum(law[i] * ahead[i, j] * (h[i] - mean) * (h[j] - mean) for i in states for j in states)
-    variance = sum(law[i] * (h[i] - mean) ** 2 for i in states)
+    covariance = sum(distribution[i] * ahead[i, j] * (h[i] - mean) * (h[j] - mean) for i in states for j in states)
+    variance = sum(distribution[i] * (h[i] - mean) ** 2 for i in states)
     expected = covariance / variance if len(P) > 1 else 0.0
     assert autocorrelation(P, h, lag) == pytest.approx(expected, abs=1e-9)
 
 
 def test_autocorrelation_of_a_constant_is_zero() -> None:
-    assert autocorrelation(gilbert_elliot(0.5, 0.25), np.array([1.0, 1.0])) == 0
+    assert autocorrelation(gilbert_elliott(0.5, 0.25), np.array([1.0, 1.0])) == 0
 
 
 # --- the kernels that move states ------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ def test_only_moves_of_some_chance_happen(P: Floats, data: st.DataObject, u: flo
 
 
 def test_every_channel_moves_by_its_own_draw() -> None:
-    swap, stay = gilbert_elliot(1.0, 1.0), gilbert_elliot(1e-12, 1e-12)
+    swap, stay = gilbert_elliott(1.0, 1.0), gilbert_elliott(1e-12, 1e-12)
     limits = np.array([cumulative(P, 2) for P in (swap, stay, swap)])
     s = np.array([0, 1, 1])
     step(limits, np.array([0.3, 0.3, 0.9]), s)

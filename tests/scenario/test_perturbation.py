@@ -1,4 +1,4 @@
-"""What each law says of itself against sampling and closed forms, and the thetas that are drawn for it."""
+"""What each model says of itself against sampling and closed forms, and the thetas that are drawn for it."""
 
 import math
 from collections.abc import Callable
@@ -9,14 +9,14 @@ import numpy.typing as npt
 import pytest
 
 import idleband as ib
-from idleband.kernels.rng import LAW, stream
-from idleband.scenario.cube import SAMPLES, below
-from idleband.scenario.perturbation import COSINE, LAWS, LINEAR, NONE, QUADRATIC, least_clear, perturb
+from idleband.kernels.rng import PERTURBATION, stream
+from idleband.scenario.halfspace_volume import SAMPLES, below
+from idleband.scenario.perturbation import COSINE, LINEAR, NONE, PERTURBATION_MODELS, QUADRATIC, least_clear, perturb
 from tests.scenario.test_cube import exact_below
 
 Floats = npt.NDArray[np.float64]
 
-# The laws once more, as they are written down: contexts as rows.
+# The models once more, as they are written down: contexts as rows.
 FORMULAS: dict[str, Callable[[Floats, Floats], Floats]] = {
     "none": lambda theta, x: np.zeros(len(x)),
     "linear": lambda theta, x: x @ theta,
@@ -27,15 +27,15 @@ NONLINEAR = ["quadratic", "cosine"]
 NO_FAULT = np.zeros(4)
 
 
-# --- what a law says of itself ---------------------------------------------------------------------------------------
+# --- what a model says of itself ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("law", "kind"), list(enumerate(FORMULAS)))
-def test_perturb_is_the_formula(law: int, kind: str) -> None:
-    assert (LAWS[kind].number, LAWS[kind].name) == (law, kind)
+@pytest.mark.parametrize(("model", "kind"), list(enumerate(FORMULAS)))
+def test_perturb_is_the_formula(model: int, kind: str) -> None:
+    assert (PERTURBATION_MODELS[kind].number, PERTURBATION_MODELS[kind].name) == (model, kind)
     rng = np.random.default_rng(1)
-    theta, x, n = rng.normal(size=(3, LAWS[kind].size(4))), rng.random((3, 4)), np.full(3, np.nan)
-    perturb(law, theta, x, n, NO_FAULT)
+    theta, x, n = rng.normal(size=(3, PERTURBATION_MODELS[kind].size(4))), rng.random((3, 4)), np.full(3, np.nan)
+    perturb(model, theta, x, n, NO_FAULT)
     expected = [FORMULAS[kind](theta[k], x[k : k + 1])[0] for k in range(3)]
     np.testing.assert_allclose(n, expected, rtol=1e-13)
 
@@ -43,16 +43,16 @@ def test_perturb_is_the_formula(law: int, kind: str) -> None:
 @pytest.mark.parametrize("kind", FORMULAS)
 def test_perturb_compiled_equals_interpreted(kind: str) -> None:
     rng = np.random.default_rng(3)
-    theta, x = rng.normal(size=(500, LAWS[kind].size(8))), rng.random((500, 8))
+    theta, x = rng.normal(size=(500, PERTURBATION_MODELS[kind].size(8))), rng.random((500, 8))
     compiled, interpreted = np.zeros(500), np.zeros(500)
-    perturb(LAWS[kind].number, theta, x, compiled, NO_FAULT)
-    getattr(perturb, "py_func", perturb)(LAWS[kind].number, theta, x, interpreted, NO_FAULT)
+    perturb(PERTURBATION_MODELS[kind].number, theta, x, compiled, NO_FAULT)
+    getattr(perturb, "py_func", perturb)(PERTURBATION_MODELS[kind].number, theta, x, interpreted, NO_FAULT)
     np.testing.assert_array_equal(compiled, interpreted)
 
 
 def test_perturb_on_hand_cases() -> None:
     x, n = np.array([[0.0, 1.0]]), np.full(1, np.nan)
-    for law, theta, expected in (
+    for model, theta, expected in (
         (NONE, [5.0, 5.0], 0.0),
         (LINEAR, [0.25, 0.5], 0.5),
         (QUADRATIC, [4.0, -1.0, 0.0], 1.5),  # z = 1/2
@@ -60,8 +60,8 @@ def test_perturb_on_hand_cases() -> None:
         (COSINE, [0.7, 1.0, 1.0], 1.2),
         (COSINE, [0.7, 0.0, math.pi / 3], 0.2),  # 6 z = pi
     ):
-        perturb(law, np.array([theta]), x, n, NO_FAULT)
-        assert n[0] == pytest.approx(expected, abs=1e-15), (law, theta)
+        perturb(model, np.array([theta]), x, n, NO_FAULT)
+        assert n[0] == pytest.approx(expected, abs=1e-15), (model, theta)
 
 
 GIVEN = {
@@ -75,19 +75,19 @@ CASES = [(kind, theta) for kind, thetas in GIVEN.items() for theta in thetas]
 
 @pytest.mark.parametrize(("kind", "theta"), CASES, ids=[f"{kind} {theta}" for kind, theta in CASES])
 def test_chances_means_and_bounds_agree_with_sampling(kind: str, theta: list[float]) -> None:
-    law, row = LAWS[kind], np.array(theta)
+    model, row = PERTURBATION_MODELS[kind], np.array(theta)
     d, samples = len(theta) - (kind in NONLINEAR), 200_000
     n = FORMULAS[kind](row, np.random.default_rng(5).random((samples, d)))
-    mean, error = law.mean(row, d)
+    mean, error = model.mean(row, d)
     assert abs(n.mean() - mean) <= 5 * (n.std() / math.sqrt(samples) + error) + 1e-12
-    least, most = law.bounds(row)
+    least, most = model.bounds(row)
     assert least - 1e-12 <= n.min() <= n.max() <= most + 1e-12
     assert most - n.max() + n.min() - least <= 0.2 * (most - least) + 1e-12  # and no wider than they need to be
     for level in (-1.0, 0.0, 0.3, 0.5, 0.7, 1.0, 1.3, 2.0):
-        p, error = law.chance(row, d, level)
+        p, error = model.probability_below(row, d, level)
         share = float(np.mean(n < level))
         assert abs(share - p) <= 5 * math.hypot(math.sqrt(p * (1 - p) / samples), error), level
-        assert abs(law.chance(row, d, np.nextafter(level, 9))[0] - p) < 1e-6 or least == most  # no atoms
+        assert abs(model.probability_below(row, d, np.nextafter(level, 9))[0] - p) < 1e-6 or least == most  # no atoms
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_chances_means_and_bounds_agree_with_sampling(kind: str, theta: list[flo
     ],
 )
 def test_chances_on_hand_cases(kind: str, theta: list[float], level: float, expected: float) -> None:
-    found, error = LAWS[kind].chance(np.array(theta), len(theta) - 1, level)
+    found, error = PERTURBATION_MODELS[kind].probability_below(np.array(theta), len(theta) - 1, level)
     assert found == pytest.approx(expected, abs=1e-12)
     assert error == 0
 
@@ -130,14 +130,14 @@ def test_chances_on_hand_cases(kind: str, theta: list[float], level: float, expe
     ],
 )
 def test_means_on_hand_cases(kind: str, theta: list[float], expected: float) -> None:
-    assert LAWS[kind].mean(np.array(theta), 1) == (pytest.approx(expected, abs=1e-14), 0)
+    assert PERTURBATION_MODELS[kind].mean(np.array(theta), 1) == (pytest.approx(expected, abs=1e-14), 0)
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
 def test_errors_of_a_sample_are_carried_on(kind: str) -> None:
     scenario = ib.scenario("S1", context={"dimension": 20}, perturbation={"kind": kind})
     theta = scenario.theta(0, 0)
-    chances, error = scenario.chances(theta, 1.0)
+    chances, error = scenario.probabilities_below(theta, 1.0)
     assert error == pytest.approx(math.sqrt(0.7 * 0.3 / SAMPLES), rel=0.01)
     assert np.abs(chances - 0.7).max() < 1e-5
     assert scenario.mean_rewards(theta)[1] == pytest.approx(0.9 * error)
@@ -243,22 +243,22 @@ def test_theta_is_writeable_whatever_it_comes_from(settings: dict[str, Any]) -> 
 
 def test_chances_with_zeros_of_both_signs() -> None:
     theta = np.array([[0.0, 2.0], [-0.0, 2.0], [0.0, 4.0], [2.0, -0.0]])
-    chances, error = ib.scenario("S1").chances(theta, 1.0)
+    chances, error = ib.scenario("S1").probabilities_below(theta, 1.0)
     assert chances.tolist() == [0.5, 0.5, 0.25, 0.5]
     assert error == 0
 
 
-# --- drawn for the other laws ----------------------------------------------------------------------------------------
+# --- drawn for the other models ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize(("clear", "dimension"), [(0.01, 8), (0.3, 2), (0.7, 8), (0.97, 8), (1.0, 3), (0.7, 1)])
-def test_a_drawn_law_meets_its_clear(kind: str, per_channel: bool, clear: float, dimension: int) -> None:
+def test_a_drawn_model_meets_its_clear(kind: str, per_channel: bool, clear: float, dimension: int) -> None:
     scenario = world(dimension, kind=kind, clear=clear, per_channel=per_channel)
-    law, samples = LAWS[kind], 100_000
+    model, samples = PERTURBATION_MODELS[kind], 100_000
     x = np.random.default_rng(2).random((samples, dimension))
-    least, most = law.drawn_bounds(dimension, clear, None)
+    least, most = model.drawn_bounds(dimension, clear, None)
     for seed in range(3):
         theta = scenario.theta(seed, 0)
         assert theta.shape == (4, dimension + 1)
@@ -266,13 +266,13 @@ def test_a_drawn_law_meets_its_clear(kind: str, per_channel: bool, clear: float,
         np.testing.assert_allclose(np.linalg.norm(theta[:, 1:], axis=1), 1, rtol=1e-12)
         assert len(np.unique(theta, axis=0)) == (4 if per_channel and dimension > 1 else 1)
         for row in theta if per_channel else theta[:1]:
-            assert law.chance(row, dimension, 1.0) == (pytest.approx(clear, abs=1e-6), 0)
+            assert model.probability_below(row, dimension, 1.0) == (pytest.approx(clear, abs=1e-6), 0)
             n = FORMULAS[kind](row, x)
             assert abs(np.mean(n < 1) - clear) <= 5 * math.sqrt(clear * (1 - clear) / samples) + 1e-9
-            assert least <= law.bounds(row)[0] <= law.bounds(row)[1] <= most
+            assert least <= model.bounds(row)[0] <= model.bounds(row)[1] <= most
 
 
-def test_directions_are_those_of_the_linear_law() -> None:
+def test_directions_are_those_of_the_linear_model() -> None:
     usual = world(theta_norm=1.0).theta(4, 2)[0]
     for kind in NONLINEAR:
         np.testing.assert_array_equal(world(kind=kind).theta(4, 2)[0, 1:], usual)
@@ -284,7 +284,9 @@ def test_strengths_at_the_usual_clear() -> None:
     assert all(4.6 < c < 5.6 for c in drawn["quadratic"])
     assert all(0.6 < m < 0.7 for m in drawn["cosine"])
     equal = np.full(8, 8**-0.5)
-    assert LAWS["quadratic"].chance(np.array([5.58, *equal]), 8, 1.0)[0] == pytest.approx(0.7, abs=0.01)
+    assert PERTURBATION_MODELS["quadratic"].probability_below(np.array([5.58, *equal]), 8, 1.0)[0] == pytest.approx(
+        0.7, abs=0.01
+    )
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
@@ -301,21 +303,21 @@ def test_a_line_explains_next_to_nothing(kind: str) -> None:
 
 
 def test_no_slice_through_the_middle_is_larger_than_root_two() -> None:
-    """What bounds the quadratic law's c, and with it the rewards, whatever is drawn."""
-    rng = stream(0, 0, LAW)
+    """What bounds the quadratic model's c, and with it the rewards, whatever is drawn."""
+    rng = stream(0, 0, PERTURBATION)
     for d in (1, 2, 3, 8):
         for clear in (0.01, 0.1, 0.7, 1.0):
             for _ in range(20):
-                theta = LAWS["quadratic"].draw(rng, d, clear, None)
+                theta = PERTURBATION_MODELS["quadratic"].draw(rng, d, clear, None)
                 assert theta[0] <= 4 / clear**2
-                assert LAWS["quadratic"].bounds(theta)[1] <= 0.5 + d / clear**2
+                assert PERTURBATION_MODELS["quadratic"].bounds(theta)[1] <= 0.5 + d / clear**2
     half = np.array([4 / 0.01**2, math.sqrt(0.5), math.sqrt(0.5)])  # the largest slice there is
-    assert LAWS["quadratic"].chance(half, 2, 1.0)[0] == pytest.approx(0.01, rel=0.01)
+    assert PERTURBATION_MODELS["quadratic"].probability_below(half, 2, 1.0)[0] == pytest.approx(0.01, rel=0.01)
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
 @pytest.mark.parametrize("reward", ["threshold", "additive"])
-def test_a_path_pays_what_the_law_says(kind: str, reward: str) -> None:
+def test_a_path_pays_what_the_model_says(kind: str, reward: str) -> None:
     """Perturbations along a path, and all rewards within the range that policies know."""
     scenario = ib.scenario("S2", reward=reward, perturbation={"kind": kind, "per_channel": True})
     slots = ib.simulate(scenario, "mp-random", horizon=2000, replications=1, record="slots").slots
@@ -323,10 +325,10 @@ def test_a_path_pays_what_the_law_says(kind: str, reward: str) -> None:
     theta = scenario.theta(0, 0)
     x = slots[[f"x{i}" for i in range(8)]].to_numpy().reshape(2000, 10, 8)
     n = slots["perturbation"].to_numpy().reshape(2000, 10)
-    law = LAWS[kind]
+    model = PERTURBATION_MODELS[kind]
     for k in range(10):
         np.testing.assert_allclose(n[:, k], FORMULAS[kind](theta[k], x[:, k]), rtol=1e-12)
-        assert abs(n[:, k].mean() - law.mean(theta[k], 8)[0]) < 5 * n[:, k].std() / math.sqrt(2000)
+        assert abs(n[:, k].mean() - model.mean(theta[k], 8)[0]) < 5 * n[:, k].std() / math.sqrt(2000)
     low, high = scenario.reward_range()
     paid = slots["reward"].dropna()
     assert low <= paid.min() <= paid.max() <= high
@@ -349,7 +351,7 @@ def test_reward_ranges() -> None:
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
-def test_a_given_theta_of_another_law_is_used_as_it_is(kind: str) -> None:
+def test_a_given_theta_of_another_model_is_used_as_it_is(kind: str) -> None:
     one, each = [0.7, 0.6, -0.8], [[0.1 * k, 0.3, 0.4] for k in range(4)]
     assert world(2, kind=kind, theta=one).theta(0, 0).tolist() == [one] * 4
     assert world(2, kind=kind, theta=each).theta(7, 9).tolist() == each

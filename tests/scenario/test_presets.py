@@ -46,9 +46,15 @@ def test_a_preset_carries_the_papers_settings(name: str) -> None:
         "threshold",
         "uniform",
     )
-    law = world.perturbation
-    assert (law.kind, law.clear, law.theta, law.theta_norm, law.per_channel) == ("linear", 0.7, None, None, False)
-    assert law.drawn
+    model = world.perturbation
+    assert (model.kind, model.clear, model.theta, model.theta_norm, model.per_channel) == (
+        "linear",
+        0.7,
+        None,
+        None,
+        False,
+    )
+    assert model.drawn
     assert world.availability == ()
     assert world.available.tolist() == [[True] * 10]
     assert [P[0, 1] for P in world.transition] == list(preset.p01)

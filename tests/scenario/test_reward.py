@@ -53,7 +53,7 @@ def test_expected_reward_is_the_mean_over_states(good_share: float, n: float) ->
 
 # --- one channel, played in every slot -------------------------------------------------------------------------------
 
-LAWS: dict[str, dict[str, Any]] = {
+PERTURBATION_MODELS: dict[str, dict[str, Any]] = {
     "none": {"kind": "none"},
     "positive": {"theta": [0.9, 0.5, 0.4]},
     "negative": {"theta": [-0.4, -0.2, 0.0]},
@@ -64,16 +64,18 @@ LAWS: dict[str, dict[str, Any]] = {
 INDEPENDENT = [[0.3, 0.7], [0.3, 0.7]]  # the next state does not depend on the last: slots are independent draws
 
 
-def one_channel(law: str, kind: str, **more: Any) -> ib.Scenario:
+def one_channel(model: str, kind: str, **more: Any) -> ib.Scenario:
     settings: dict[str, Any] = {"transition": [INDEPENDENT], "rewards": [-0.2, 0.9], **more}
-    return ib.scenario(users=1, reward=kind, context={"dimension": 3}, perturbation=LAWS[law], **settings)
+    return ib.scenario(
+        users=1, reward=kind, context={"dimension": 3}, perturbation=PERTURBATION_MODELS[model], **settings
+    )
 
 
 @pytest.mark.parametrize("kind", ["threshold", "additive"])
-@pytest.mark.parametrize("law", LAWS)
-def test_mean_rewards_are_what_is_earned(law: str, kind: str) -> None:
+@pytest.mark.parametrize("model", PERTURBATION_MODELS)
+def test_mean_rewards_are_what_is_earned(model: str, kind: str) -> None:
     T, R, seed = 50_000, 2, 8
-    world = one_channel(law, kind)
+    world = one_channel(model, kind)
     result = ib.simulate(world, "mp-random", horizon=T, replications=R, seed=seed)
     for replication in range(R):
         theta = world.theta(seed, replication)
@@ -88,9 +90,9 @@ def test_mean_rewards_are_what_is_earned(law: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["threshold", "additive"])
-@pytest.mark.parametrize("law", LAWS)
-def test_reward_range_holds_every_reward(law: str, kind: str) -> None:
-    world = one_channel(law, kind)
+@pytest.mark.parametrize("model", PERTURBATION_MODELS)
+def test_reward_range_holds_every_reward(model: str, kind: str) -> None:
+    world = one_channel(model, kind)
     low, high = world.reward_range()
     slots = ib.simulate(world, "mp-random", horizon=200, replications=1, record="slots").slots
     assert slots is not None

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import idleband as ib
-from idleband.scenario.build import MOST_CHANNELS, MOST_ENTRIES
+from idleband.scenario.build import MAX_CHANNELS, MAX_ENTRIES
 
 TWO = {"p01": [0.1, 0.2], "p10": [0.3, 0.4]}
 THREE_STATES = {
@@ -53,8 +53,8 @@ def test_keywords_change_single_settings() -> None:
 
 def test_a_changed_perturbation_replaces_the_old_one() -> None:
     strict = ib.scenario("S1", perturbation={"clear": 0.9, "per_channel": True})
-    law = ib.scenario(strict, perturbation={"theta_norm": 0.5}).perturbation
-    assert (law.clear, law.theta_norm, law.per_channel) == (None, 0.5, False)
+    model = ib.scenario(strict, perturbation={"theta_norm": 0.5}).perturbation
+    assert (model.clear, model.theta_norm, model.per_channel) == (None, 0.5, False)
     assert ib.scenario(strict, perturbation="none").perturbation.kind == "none"
     assert ib.scenario(strict, context={"dimension": 4}).perturbation == strict.perturbation
 
@@ -133,7 +133,7 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
     theta = exactly(st.floats(-1e6, 1e6), d)
     longer = exactly(st.floats(-1e3, 1e3), d + 1)
     nonlinear = st.sampled_from(["quadratic", "cosine"])
-    laws = st.one_of(
+    models = st.one_of(
         st.just("none"),
         st.just({"kind": "none"}),
         st.fixed_dictionaries({"clear": st.just(1.0)}, optional={"per_channel": st.booleans()}),
@@ -145,7 +145,7 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
         ),
     )
     table["context"] = {"dimension": d}
-    table["perturbation"] = draw(laws)
+    table["perturbation"] = draw(models)
     optional = {
         "name": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9 _+-]{0,79}", fullmatch=True),
         "sensing": st.sampled_from(["played", "all"]),
@@ -226,7 +226,7 @@ def refused(source: Any) -> str:
 PLAYED = "must be a whole number from 1 to 10"
 PROBABILITY = "must be a number above 0 and at most 1"
 IRREDUCIBLE = "some state can never be reached from another; must be irreducible"
-LAW = "scenario.perturbation"
+PERTURBATION = "scenario.perturbation"
 ONE_OF = "give only one of clear, theta_norm and theta"
 
 
@@ -242,19 +242,19 @@ def three(**changes: Any) -> dict[str, Any]:
     return {**THREE_STATES, **changes}
 
 
-def law(**settings: Any) -> dict[str, Any]:
+def model(**settings: Any) -> dict[str, Any]:
     return s1(perturbation=settings)
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     # names
-    ({"base": "S11"}, "unknown scenario 'S11': did you mean 'S1'? Known: S1, S2, S3, S4"),
-    ({"base": "T9"}, "unknown scenario 'T9': Known: S1, S2, S3, S4"),
+    ({"base": "S11"}, "unknown scenario 'S11': did you mean 'S1'? Setup: S1, S2, S3, S4"),
+    ({"base": "T9"}, "unknown scenario 'T9': Setup: S1, S2, S3, S4"),
     ({"base": 1}, "unknown scenario '1': "),
-    (s1(user=3), "unknown key in scenario 'user': did you mean 'users'? Known: "),
+    (s1(user=3), "unknown key in scenario 'user': did you mean 'users'? Setup: "),
     (s1(sensng="all"), "unknown key in scenario 'sensng': did you mean 'sensing'?"),
     (s1(context={"dimensions": 8}), "unknown key in scenario.context 'dimensions': did you mean 'dimension'?"),
-    (law(claer=0.7), "unknown key in scenario.perturbation 'claer': did you mean 'clear'?"),
+    (model(claer=0.7), "unknown key in scenario.perturbation 'claer': did you mean 'clear'?"),
     (s1(name="../S1"), "scenario.name = '../S1': must be 1 to 80 letters, digits, spaces or . _ + -"),
     (s1(name="a/../b"), "scenario.name = 'a/../b': must be"),
     (s1(name="a..b"), "scenario.name = 'a..b': must be 1 to 80 letters, digits, spaces or . _ + -, with no '..'"),
@@ -287,7 +287,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (two(p01=[True, 0.1]), f"scenario.p01, channel 1 = True: {PROBABILITY}"),
     (two(p01=[0.0], p10=[0.0]), f"scenario.p01, channel 1 = 0.0: {PROBABILITY}"),
     (two(p10=[0.3]), "scenario.p10: has 1 entries, p01 has 2; one per channel in both"),
-    (two(p01=[], p10=[]), f"scenario.p01: has 0 channels; must be from 1 to {MOST_CHANNELS}"),
+    (two(p01=[], p10=[]), f"scenario.p01: has 0 channels; must be from 1 to {MAX_CHANNELS}"),
     (two(p01=0.1), "scenario.p01 = 0.1: must be a list, one probability per channel"),
     ({"p01": [0.1], "users": 1}, "scenario.p10 is missing: give base, or p01 and p10, or transition and rewards"),
     ({}, "scenario.p01 is missing: give base, or p01 and p10, or transition and rewards"),
@@ -297,7 +297,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (two(rewards=[0.1, math.nan]), "scenario.rewards, channel 1 = nan: must be a number of at least"),
     # channels of any number of states
     (three(p01=[0.1]), "scenario.transition: give either p01 and p10 or transition, not both"),
-    (three(transition=[]), f"scenario.transition: has 0 channels; must be from 1 to {MOST_CHANNELS}"),
+    (three(transition=[]), f"scenario.transition: has 0 channels; must be from 1 to {MAX_CHANNELS}"),
     (three(transition=[[[0.5, 0.5]]]), "scenario.transition, channel 1: must be a square matrix of 1 to 256"),
     (three(transition=[[[1.0], [0.5, 0.5]]]), "scenario.transition, channel 1: must be a square matrix"),
     (three(transition=[[]]), "scenario.transition, channel 1: must be a square matrix"),
@@ -325,48 +325,60 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (s1(reward="treshold"), "scenario.reward = 'treshold': must be one of threshold, additive"),
     # contexts
     (s1(context="unifrom"), "scenario.context.kind = 'unifrom': must be one of uniform"),
-    (s1(context={"dimension": 0}), f"scenario.context.dimension = 0: must be a whole number from 1 to {MOST_ENTRIES}"),
+    (s1(context={"dimension": 0}), f"scenario.context.dimension = 0: must be a whole number from 1 to {MAX_ENTRIES}"),
     (s1(context={"dimension": 1e9}), "scenario.context.dimension = 1000000000.0: must be a whole number from 1"),
     (s1(context=8), "scenario.context = 8: must be a table of settings"),
     # perturbation
     (
         s1(perturbation="liner"),
-        f"unknown {LAW}.kind 'liner': did you mean 'linear'? Known: none, linear, quadratic, cosine",
+        f"unknown {PERTURBATION}.kind 'liner': did you mean 'linear'? Setup: none, linear, quadratic, cosine",
     ),
-    (s1(perturbation=0.7), f"{LAW} = 0.7: must be a table of settings"),
-    (law(theta=[0.1] * 7), f"{LAW}.theta: has 7 entries; must be 8, the dimension"),
-    (law(theta=[]), f"{LAW}.theta: has 0 entries; must be 8"),
-    (law(theta=[[0.1] * 8] * 3), f"{LAW}.theta: has 3 lists; must be one, or one for each of 10 channels"),
-    (law(theta=[[0.1] * 8] * 9 + [[0.1]]), f"{LAW}.theta: has 1 entries; must be 8"),
-    (law(theta=[math.nan] * 8), f"{LAW}.theta = nan: must be a number of at least"),
-    (law(theta=0.7), f"{LAW}.theta = 0.7: must be a list, of 8 numbers"),
-    (law(clear=0.05), f"{LAW}.clear = 0.05: must be at least 0.07696, the smallest"),
-    (law(clear=0.0), f"{LAW}.clear = 0.0: {PROBABILITY}"),
-    (law(clear=1.01), f"{LAW}.clear = 1.01: {PROBABILITY}"),
-    (law(clear=math.nan), f"{LAW}.clear = nan: {PROBABILITY}"),
+    (s1(perturbation=0.7), f"{PERTURBATION} = 0.7: must be a table of settings"),
+    (model(theta=[0.1] * 7), f"{PERTURBATION}.theta: has 7 entries; must be 8, the dimension"),
+    (model(theta=[]), f"{PERTURBATION}.theta: has 0 entries; must be 8"),
+    (model(theta=[[0.1] * 8] * 3), f"{PERTURBATION}.theta: has 3 lists; must be one, or one for each of 10 channels"),
+    (model(theta=[[0.1] * 8] * 9 + [[0.1]]), f"{PERTURBATION}.theta: has 1 entries; must be 8"),
+    (model(theta=[math.nan] * 8), f"{PERTURBATION}.theta = nan: must be a number of at least"),
+    (model(theta=0.7), f"{PERTURBATION}.theta = 0.7: must be a list, of 8 numbers"),
+    (model(clear=0.05), f"{PERTURBATION}.clear = 0.05: must be at least 0.07696, the smallest"),
+    (model(clear=0.0), f"{PERTURBATION}.clear = 0.0: {PROBABILITY}"),
+    (model(clear=1.01), f"{PERTURBATION}.clear = 1.01: {PROBABILITY}"),
+    (model(clear=math.nan), f"{PERTURBATION}.clear = nan: {PROBABILITY}"),
     (
         s1(context={"dimension": 1}),
-        f"{LAW}.clear = 0.7: must be at least 1, the smallest P(n < 1) that a theta of norm at most 1 can"
+        f"{PERTURBATION}.clear = 0.7: must be at least 1, the smallest P(n < 1) that a theta of norm at most 1 can"
         " have in 1 dimension",
     ),
-    (law(theta_norm=1.5), f"{LAW}.theta_norm = 1.5: must be a number of at least 0"),
-    (law(theta_norm=-0.1), f"{LAW}.theta_norm = -0.1: must be a number of at least"),
-    (law(clear=0.7, theta_norm=0.7), f"{LAW}.theta_norm: {ONE_OF}"),
-    (law(theta=[0.1] * 8, clear=0.7), f"{LAW}.theta: {ONE_OF}"),
-    (law(theta=[0.1] * 8, per_channel=True), f"{LAW}.per_channel: only for a drawn theta"),
-    (law(per_channel=1), f"{LAW}.per_channel = 1: must be true or false"),
+    (model(theta_norm=1.5), f"{PERTURBATION}.theta_norm = 1.5: must be a number of at least 0"),
+    (model(theta_norm=-0.1), f"{PERTURBATION}.theta_norm = -0.1: must be a number of at least"),
+    (model(clear=0.7, theta_norm=0.7), f"{PERTURBATION}.theta_norm: {ONE_OF}"),
+    (model(theta=[0.1] * 8, clear=0.7), f"{PERTURBATION}.theta: {ONE_OF}"),
+    (model(theta=[0.1] * 8, per_channel=True), f"{PERTURBATION}.per_channel: only for a drawn theta"),
+    (model(per_channel=1), f"{PERTURBATION}.per_channel = 1: must be true or false"),
     (
-        law(kind="quadratic", theta_norm=0.5),
-        f"{LAW}.theta_norm: only for the linear law; the quadratic law takes clear",
+        model(kind="quadratic", theta_norm=0.5),
+        f"{PERTURBATION}.theta_norm: only for the linear model; the quadratic model takes clear",
     ),
-    (law(kind="cosine", theta_norm=0.5, clear=0.7), f"{LAW}.theta_norm: only for the linear law"),
-    (law(kind="cosine", theta=[0.1] * 9, clear=0.7), f"{LAW}.theta: {ONE_OF}"),
-    (law(kind="quadratic", theta=[0.1] * 8), f"{LAW}.theta: has 8 entries; must be 9, for n = 0.5 + c z^2, z = a . (x"),
-    (law(kind="cosine", theta=[[0.1] * 8] * 10), f"{LAW}.theta: has 8 entries; must be 9, for n = m + 0.5 cos(6 z)"),
-    (law(kind="cosine", theta=[2e3] * 9), f"{LAW}.theta = 2000.0: must be a number of at least -1000 and at most 1000"),
-    (law(kind="quadratic", clear=0.001), f"{LAW}.clear = 0.001: must be at least 0.01, the smallest P(n < 1) that the"),
-    (law(kind="quadratic", per_channel=1), f"{LAW}.per_channel = 1: must be true or false"),
-    (law(kind="none", clear=0.7), f"{LAW}.clear: means nothing where kind is none"),
+    (model(kind="cosine", theta_norm=0.5, clear=0.7), f"{PERTURBATION}.theta_norm: only for the linear model"),
+    (model(kind="cosine", theta=[0.1] * 9, clear=0.7), f"{PERTURBATION}.theta: {ONE_OF}"),
+    (
+        model(kind="quadratic", theta=[0.1] * 8),
+        f"{PERTURBATION}.theta: has 8 entries; must be 9, for n = 0.5 + c z^2, z = a . (x",
+    ),
+    (
+        model(kind="cosine", theta=[[0.1] * 8] * 10),
+        f"{PERTURBATION}.theta: has 8 entries; must be 9, for n = m + 0.5 cos(6 z)",
+    ),
+    (
+        model(kind="cosine", theta=[2e3] * 9),
+        f"{PERTURBATION}.theta = 2000.0: must be a number of at least -1000 and at most 1000",
+    ),
+    (
+        model(kind="quadratic", clear=0.001),
+        f"{PERTURBATION}.clear = 0.001: must be at least 0.01, the smallest P(n < 1) that the",
+    ),
+    (model(kind="quadratic", per_channel=1), f"{PERTURBATION}.per_channel = 1: must be true or false"),
+    (model(kind="none", clear=0.7), f"{PERTURBATION}.clear: means nothing where kind is none"),
     # availability
     (s1(availability=[[1] * 10, [1] * 9]), "scenario.availability, row 2: has 9 entries; must be 10, one per channel"),
     (s1(availability=[[1] * 9 + [2]]), "scenario.availability, row 1 = 2: must be 0 or 1"),

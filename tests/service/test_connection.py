@@ -47,7 +47,7 @@ def test_a_head_without_end(service: InThread, begin: bytes, more: bytes) -> Non
 
 def test_why_is_said(service: InThread) -> None:
     with service.raw() as raw:
-        raw.sendall(b"GET / HTTP/1.1\r\nX-A: " + b"a" * (connection_module.LONGEST_HEAD + 1))
+        raw.sendall(b"GET / HTTP/1.1\r\nX-A: " + b"a" * (connection_module.MAX_HEAD_BYTES + 1))
         said = heard(raw)
     assert said.startswith(b"HTTP/1.1 431 ")
     assert said.endswith(b'{"status":431,"detail":"headers: must be at most 65536 bytes"}')

@@ -241,7 +241,7 @@ def test_bad_settings(unchanged: InThread, changed: dict[str, Any]) -> None:
 @pytest.mark.parametrize("field", ["policy", "fallback", "incumbent"])
 def test_nobody_brings_code(unchanged: InThread, tmp_path: Path, field: str) -> None:
     """A file of somebody's own is refused unread, though it is there."""
-    trace, file = tmp_path / "trace", tmp_path / "own.py"
+    trace, file = tmp_path / "trace", tmp_path / "user_code.py"
     file.write_text(f"open({str(trace)!r}, 'w').close()\n{MINE}")
     reply = unchanged.post("/allocators", {**NEW, field: f"{file}:mine"})
     assert (reply.status, field in reply.reason) == (400, True)
@@ -409,7 +409,7 @@ def test_health_and_pages_need_no_token(guarded: InThread) -> None:
     ("body", "says"),
     [
         (b"", "body: is empty"),
-        (with_(user=1), "unknown field 'user': did you mean 'users'? Known: request, contexts, users"),
+        (with_(user=1), "unknown field 'user': did you mean 'users'? Setup: request, contexts, users"),
         (with_(contexts=[[float("nan")] * D] * K), "NaN and Infinity are no numbers of JSON"),
         (with_(contexts=[[0.5] * D] * 3), "contexts of shape (3, 2): must be 4 rows"),
         (with_(states=[2] * K), "0 (a primary user is there) or 1 (none is)"),
@@ -421,7 +421,7 @@ def test_what_is_meant_is_said(unchanged: InThread, body: bytes, says: str) -> N
 
 def test_a_policy_that_there_is_not(unchanged: InThread) -> None:
     for policy, says in (
-        ("mp-luc", "unknown policy 'mp-luc': did you mean 'mp-lucb'? Known: mp-random"),
+        ("mp-luc", "unknown policy 'mp-luc': did you mean 'mp-lucb'? Setup: mp-random"),
         ("mp-lucb:beta=1", "its parameters go into `parameters`"),
     ):
         assert says in unchanged.post("/allocators", {**NEW, "policy": policy}).reason

@@ -12,7 +12,7 @@ import pytest
 
 from idleband.errors import InputError
 from idleband.service.journal import DECIDE, NAME, REPORT, Event, Journal, JournalError, Snapshot
-from idleband.service.office import Office
+from idleband.service.manager import AllocatorManager
 from tests.service.running import question, settings
 
 DECISIONS = 30
@@ -28,7 +28,7 @@ def reported(desk: Any, decision: Any) -> Any:
 
 def filled(folder: Path) -> tuple[bytes, list[Any]]:
     """A journal with a snapshot and events after it, its process ended without a word: the state, and the answers."""
-    office = Office(folder, snapshot_every=40)
+    office = AllocatorManager(folder, snapshot_every=40)
     desk = office.open("main", settings())
     answers = []
     for i in range(DECISIONS):
@@ -58,13 +58,13 @@ class Left:
         """The path of the journal; `merged`: closed in peace since then, so that all is in one file."""
         shutil.copytree(self._folder, to)
         if merged:
-            Office(to).close()
+            AllocatorManager(to).close()
             assert not (to / f"{NAME}-wal").exists()
         return to / NAME
 
     def check(self, folder: Path) -> None:
         """Nothing that was acknowledged is lost."""
-        office = Office(folder)
+        office = AllocatorManager(folder)
         try:
             desk = office.desks["main"]
             assert desk.allocator.to_bytes() == self.state
@@ -87,7 +87,7 @@ def refused(journal: Path) -> str:
     log = journal.with_name(f"{NAME}-wal")
     logged = log.read_bytes() if log.exists() else b""
     with pytest.raises(InputError) as error:
-        Office(journal.parent)
+        AllocatorManager(journal.parent)
     assert (journal.read_bytes() if journal.is_file() else None) == before
     assert (log.read_bytes() if log.exists() else b"") == logged
     line = str(error.value)
@@ -159,7 +159,7 @@ def test_a_log_that_is_gone(left: Left, tmp_path: Path) -> None:
     assert f"{NAME}-wal" in refused(journal)
     assert f"{NAME}-wal" in refused(journal)  # however often
     journal.with_name("lock").unlink()  # as the line says
-    office = Office(journal.parent)
+    office = AllocatorManager(journal.parent)
     assert len(office.desks) <= 1
     office.close()
 
@@ -301,10 +301,10 @@ def test_a_process_that_ended_while_it_made_the_file(tmp_path: Path) -> None:
             connection = sqlite3.connect(folder / NAME)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.close()
-        office = Office(folder)
+        office = AllocatorManager(folder)
         office.open("main", settings())
         office.close()
-        assert list(Office(folder).desks) == ["main"]
+        assert list(AllocatorManager(folder).desks) == ["main"]
 
 
 # --- one at a time, whole transactions -------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def test_no_room(tmp_path: Path) -> None:
 
 def test_an_allocator_that_a_damaged_log_has_lost_is_missed(tmp_path: Path) -> None:
     """It was acknowledged, though nothing has happened to it yet."""
-    office = Office(tmp_path / "one")
+    office = AllocatorManager(tmp_path / "one")
     office.open("main", settings())
     asked(office.desks["main"], 1)
     office.commit()
@@ -358,13 +358,13 @@ def test_an_allocator_that_a_damaged_log_has_lost_is_missed(tmp_path: Path) -> N
     office.open("second", settings())
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     office.close()
-    Office(tmp_path / "one").close()
+    AllocatorManager(tmp_path / "one").close()
     log = tmp_path / "two" / f"{NAME}-wal"
     log.write_bytes(log.read_bytes()[:100])
     with pytest.raises(InputError, match="there were 2 allocators, and 1 can be read; it was left as it is"):
-        Office(tmp_path / "two")
+        AllocatorManager(tmp_path / "two")
     (tmp_path / "one" / "lock").unlink()  # it is known again as soon as something is written
-    office = Office(tmp_path / "one")
+    office = AllocatorManager(tmp_path / "one")
     asked(office.desks["main"], 2)
     office.close()
     assert (tmp_path / "one" / "lock").read_text().split()[-1] == "0000000002"

@@ -77,7 +77,7 @@ def test_a_run_to_its_end(service: InThread) -> None:
 BAD = {
     "no scenario of ours": {"scenario": "S99"},
     "a scenario's file": {"scenario": "/etc/passwd"},
-    "no law of ours": {"perturbation": "none-such"},
+    "no model of ours": {"perturbation": "none-such"},
     "no policy": {"policies": []},
     "too many policies": {"policies": [{"name": "mp-ucb", "parameters": {"L": i / 10}} for i in range(1, 8)]},
     "no policy of ours": {"policies": [{"name": "mp-nothing"}]},

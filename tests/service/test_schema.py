@@ -43,7 +43,7 @@ def conforms(document: Any, name: str, mode: GenerationMode, also: Callable[[Any
 
     @hypothesis.settings(max_examples=15, suppress_health_check=list(hypothesis.HealthCheck), database=None)
     @hypothesis.given(case=strategy)
-    def check(case: schemathesis.Case) -> None:
+    def check(case: schemathesis.ConfiguredPolicy) -> None:
         case.call_and_validate(checks=CHECKS)
         also(case)
         case.call_and_validate(checks=CHECKS)
@@ -106,7 +106,7 @@ def test_good_answers_are_as_the_document_says(service: InThread, document: Any)
     ):
         operation = document[path][method]
         given = {} if body is None else {"body": body, "media_type": "application/json"}
-        case = operation.Case(path_parameters={"name": "main"}, query=where, **given)
+        case = operation.ConfiguredPolicy(path_parameters={"name": "main"}, query=where, **given)
         reply = case.call_and_validate(checks=CHECKS)
         assert reply.status_code == 200, reply.text
 

@@ -72,7 +72,7 @@ MISTAKES: dict[str, tuple[tuple[object, ...], str]] = {
     "a deadline of nothing": ((*NEW, "--set", "deadline=0"), "deadline"),
     "a limit above one": ((*NEW, "--set", "collision_limit=2"), "collision_limit"),
     "rewards the wrong way round": ((*NEW, "--set", "rewards=1,0"), "rewards"),
-    "an incumbent of somebody's own": ((*NEW, "--set", "incumbent=own.py:mine"), "incumbent"),
+    "an incumbent of somebody's own": ((*NEW, "--set", "incumbent=user_code.py:mine"), "incumbent"),
     "no patience": ((*NEW, "--set", "patience=0"), "patience"),
     "a name that leads elsewhere": ((*NEW, "--name", "../main"), "name = '../main': must be 1 to 80 letters"),
     "a misspelt option": (("--polcy", "mp-ucb"), "--polcy mp-ucb; did you mean --policy? (see idleband serve --help)"),
@@ -207,9 +207,9 @@ def test_a_life(tmp_path: Path) -> None:
 
 
 def test_a_station_gives_it_life(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(MINE)
+    (tmp_path / "user_code.py").write_text(MINE)
     size = ("--channels", 10, "--users", 5, "--dimension", 8)
-    arguments = ("--policy", f"{tmp_path / 'own.py'}:mine", *size, "--station", "S1", "--pace", 200)
+    arguments = ("--policy", f"{tmp_path / 'user_code.py'}:mine", *size, "--station", "S1", "--pace", 200)
     with as_command(tmp_path / "data", *arguments) as service:
         eventually(lambda: service.standing()["counts"]["reported"] > 100)
         service.end()

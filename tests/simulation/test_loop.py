@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import idleband as ib
-from idleband.scenario.worth import bound
-from idleband.simulation.engine import CaseRun, ReferenceRun, checkpoints
+from idleband.scenario.upper_bound import bound
 from idleband.simulation.loop import REFERENCES
+from idleband.simulation.path import checkpoints
+from idleband.simulation.run import PolicyRun, ReferenceRun
 from tests.contracts.cases import CASES, SCENARIOS
 
 SLOTS = 150
@@ -62,27 +63,27 @@ class Seen(NamedTuple):
 class Witness:
     "Writes down what it is shown and told; picks other channels in every slot."
 
-    def init(params, known):  # type: ignore[no-untyped-def]
-        K, d = known.K, known.d
+    def init(setup):  # type: ignore[no-untyped-def]
+        K, d = setup.K, setup.d
         return Seen(
-            np.array([K, known.M, d]),
+            np.array([K, setup.M, d]),
             np.zeros((SLOTS, K, d)),
             np.zeros((SLOTS, K), np.int64),
             np.full((SLOTS, K, 3), np.inf),
         )
 
-    def select(known, params, state, rng, slot, picks):  # type: ignore[no-untyped-def]
-        for k in range(known.K):
+    def select(setup, state, slot, picks):  # type: ignore[no-untyped-def]
+        for k in range(setup.K):
             state.sensed[slot.t - 1, k] = slot.sensed[k]
-            for i in range(known.d):
-                state.x[slot.t - 1, k, i] = slot.x[k, i]
-        for m in range(known.M):
-            picks[m] = (slot.t + m) % known.K
-        return known.M
+            for i in range(setup.d):
+                state.x[slot.t - 1, k, i] = slot.contexts[k, i]
+        for m in range(setup.M):
+            picks[m] = (slot.t + m) % setup.K
+        return setup.M
 
-    def update(known, params, state, rng, slot, k, s, r, n):  # type: ignore[no-untyped-def]
-        told = state.told[slot.t - 1, k]
-        told[0], told[1], told[2] = s, r, n
+    def update(setup, state, slot, feedback):  # type: ignore[no-untyped-def]
+        told = state.told[slot.t - 1, feedback.channel]
+        told[0], told[1], told[2] = feedback.state, feedback.reward, feedback.perturbation
 
 
 @pytest.mark.parametrize(
@@ -166,8 +167,8 @@ def test_references_are_those_of_the_path() -> None:
     whole = ReferenceRun.start(ib.scenario("S4"), 400, 3, 0)
     whole.to(400)
     assert np.array_equal(pieces.references.curves, whole.references.curves)
-    run = CaseRun.start(ib.scenario("S4"), CASES["mp-ucb"], 400, 3, 0)
+    run = PolicyRun.start(ib.scenario("S4"), CASES["mp-ucb"], 400, 3, 0)
     run.to(400)
-    assert np.array_equal(run.world.s, whole.world.s)
-    assert np.array_equal(run.world.x, whole.world.x)
+    assert np.array_equal(run.path.s, whole.world.s)
+    assert np.array_equal(run.path.x, whole.world.x)
     assert dict(zip(REFERENCES, whole.references.now, strict=True))["genie"] > run.tally.now[0]

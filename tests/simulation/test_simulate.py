@@ -9,8 +9,8 @@ from scipy import stats
 
 import idleband as ib
 from idleband.policies.registry import policy
-from idleband.simulation.metrics import interval, p_value, paired_difference, student_t
 from idleband.simulation.simulate import Job, Outcome, Unit, run_jobs, run_units
+from idleband.simulation.statistics import interval, p_value, paired_difference, student_t
 
 
 def test_result() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from idleband.allocator import reading, saved, step, watch
+from idleband import validation
+from idleband.allocator import inputs, occupancy, serialization, slot_kernels
 from idleband.allocator.events import (
     FALLBACK,
     INCUMBENT,
@@ -29,18 +30,18 @@ from idleband.allocator.events import (
     Unknown,
 )
 from idleband.allocator.explanation import Explanation, explanation
-from idleband.allocator.guarded import LONGEST_WAIT, Behind, Guarded
 from idleband.allocator.learner import Learner, leaves
 from idleband.allocator.settings import Settings
+from idleband.allocator.supervisor import SETTLE_TIMEOUT, Behind, Supervisor
+from idleband.arrays import Floats, Ints
 from idleband.durable import write_durably
 from idleband.errors import InputError, shown
 from idleband.kernels import compile
-from idleband.kernels.frozen import Frozen, freeze
-from idleband.policies.base import CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, Floats, Ints
-from idleband.policies.registry import Case, policy
-from idleband.scenario import fields
-from idleband.scenario.laws import FAULT, OwnLaw
+from idleband.kernels.packed_state import PackedState, pack
+from idleband.policies.protocol import CONTEXTS_SEEN, PARAMETERS, STATES_SEEN
+from idleband.policies.registry import ConfiguredPolicy, policy
 from idleband.scenario.perturbation import perturb
+from idleband.scenario.user_models import FAULT, UserModel
 
 LAST_SLOT = 2**52  # that can be asked for: counting on from there stays exact in every language
 COUNTS = ("decisions", "asked_for", "handed_out", "late", "fallback", "too_late", "shadowed", "agreed")
@@ -76,15 +77,15 @@ class Allocator:
         self.settings = settings
         known, K = settings.known, settings.channels
         knows = settings.case.policy.knows
-        self._policy = Guarded(settings, lambda: _new_learner(settings, settings.case))
+        self._policy = Supervisor(settings, lambda: _new_learner(settings, settings.case))
         self._fallback = _new_learner(settings, policy(settings.fallback))
         self._incumbent = None if settings.incumbent is None else _new_learner(settings, policy(settings.incumbent))
-        self._watch = watch.new_watch(K)
-        frozen = freeze((known, self._watch))
+        self._watch = occupancy.new_occupancy(K)
+        frozen = pack((known, self._watch))
         self._watch_block = frozen.block
-        self._look, self._receive = _watch_kernel(watch.look, frozen), _watch_kernel(watch.receive, frozen)
+        self._look, self._receive = _watch_kernel(occupancy.look, frozen), _watch_kernel(occupancy.receive, frozen)
         self._told, self._sees_states = PARAMETERS in knows, STATES_SEEN in knows
-        self._sees_contexts = any({CONTEXTS_SEEN, PARAMETERS} & one.case.policy.knows for one in self._learners())
+        self._sees_contexts = any({CONTEXTS_SEEN, PARAMETERS} & one.configured.policy.knows for one in self._learners())
         self._all, self._hidden, self._untold = np.ones(K, np.bool_), np.full(K, -1, np.int64), np.full(K, np.nan)
         self._no_contexts, self._nothing = np.zeros((K, settings.dimension)), np.full((3, K), np.nan)
         self._vacated = np.zeros(K, np.bool_)
@@ -146,22 +147,22 @@ class Allocator:
     ) -> Ask:
         """The question of `allocate`, read; nothing is decided yet."""
         s = self.settings
-        name = None if id is None else reading.name(id)
+        name = None if id is None else inputs.name(id)
         if slot is None:
             slot = self._slot + 1
         elif name not in self._records:
-            slot = fields.whole(slot, "slot", self._slot + 1, LAST_SLOT)
+            slot = validation.whole(slot, "slot", self._slot + 1, LAST_SLOT)
         if states is None and self._sees_states:
             raise InputError(f"states: must be given; policy {s.policy} sees all of them")
         blind = contexts is None and not self._sees_contexts
         return Ask(
             slot if name is None else name,
             slot,
-            s.users if users is None else fields.whole(users, "users", 0, s.users),
-            self._no_contexts if blind else reading.contexts(contexts, s.channels, s.dimension),
-            self._all if available is None else reading.flags(available, s.channels, "available"),
-            self._hidden if states is None else reading.states(states, s.known),
-            None if incumbent is None else reading.channels(incumbent, s.channels, "incumbent"),
+            s.users if users is None else validation.whole(users, "users", 0, s.users),
+            self._no_contexts if blind else inputs.contexts(contexts, s.channels, s.dimension),
+            self._all if available is None else inputs.flags(available, s.channels, "available"),
+            self._hidden if states is None else inputs.states(states, s.known),
+            None if incumbent is None else inputs.channels(incumbent, s.channels, "incumbent"),
         )
 
     def decide(self, ask: Ask, then: Decided | None = None) -> Decision:
@@ -172,7 +173,7 @@ class Allocator:
                 raise Conflict(f"id = {shown(ask.id)}: was used for another question before")
             return record.decision
         s, t = self.settings, ask.slot
-        allowed, terms = np.empty(s.channels, np.bool_), np.empty((s.channels, step.TERMS))
+        allowed, terms = np.empty(s.channels, np.bool_), np.empty((s.channels, slot_kernels.TERMS))
         place = self._look(
             self._watch_block, t, ask.users, s.collision_limit, ask.x, ask.available, self._vacated, ask.sensed,
             allowed, terms,
@@ -180,7 +181,7 @@ class Allocator:
         if place >= 0:
             k, i = divmod(int(place), s.dimension)
             raise InputError(
-                f"contexts[{k}][{i}] = {ask.x[k, i]}: must be a finite number of at most {watch.LARGEST:g} in size"
+                f"contexts[{k}][{i}] = {ask.x[k, i]}: must be a finite number of at most {occupancy.LARGEST:g} in size"
             )
         self._slot = t
         if self._oldest <= t - s.patience:
@@ -253,9 +254,9 @@ class Allocator:
         nothing = self._untold[: len(decision.channels)]
         return Report(
             decision.id,
-            reading.feedback(rewards, decision, "rewards"),
-            nothing if states is None else reading.feedback(states, decision, "states"),
-            nothing if perturbations is None else reading.feedback(perturbations, decision, "perturbations"),
+            inputs.feedback(rewards, decision, "rewards"),
+            nothing if states is None else inputs.feedback(states, decision, "states"),
+            nothing if perturbations is None else inputs.feedback(perturbations, decision, "perturbations"),
         )
 
     def take(self, report: Report) -> Receipt:
@@ -291,19 +292,19 @@ class Allocator:
     def _refusal(self, wrong: int, report: Report, record: Record) -> InputError:
         i, known = int(self._place[0]), self.settings.known
         k = int(record.channels[i])
-        if wrong == watch.CONFLICT:
+        if wrong == occupancy.CONFLICT:
             return Conflict(f"id = {shown(report.id)}: something else was reported of channel {k} before")
-        if wrong == watch.BAD_REWARD:
-            limits = f"from {known.low:g} to {known.high:g}" if known.threshold else f"of at most {watch.LARGEST:g}"
+        if wrong == occupancy.BAD_REWARD:
+            limits = f"from {known.low:g} to {known.high:g}" if known.threshold else f"of at most {occupancy.LARGEST:g}"
             return InputError(f"rewards: {report.rewards[i]:g} of channel {k}: must be a number {limits}")
-        if wrong == watch.BAD_STATE:
+        if wrong == occupancy.BAD_STATE:
             return InputError(
                 f"states: {report.states[i]:g} of channel {k}: must be a whole number from 0 to {known.states[k] - 1}"
             )
-        if wrong == watch.BAD_PERTURBATION:
+        if wrong == occupancy.BAD_PERTURBATION:
             return InputError(
                 f"perturbations: {report.perturbations[i]:g} of channel {k}: must be a number of at most"
-                f" {watch.LARGEST:g} in size"
+                f" {occupancy.LARGEST:g} in size"
             )
         return InputError(f"rewards: none of channel {k}, of which there is something else: must be given with it")
 
@@ -313,7 +314,7 @@ class Allocator:
         """These channels must be left now, and are not handed out until they are restored, whatever a policy says.
         Returns those of them that the last decision handed out."""
         with self._lock:
-            left = reading.channels(channels, self.settings.channels, "channels")
+            left = inputs.channels(channels, self.settings.channels, "channels")
             self._vacated[list(left)] = True
             last = next(reversed(self._records.values()), None)
             return () if last is None else tuple(k for k in last.decision.channels if k in left)
@@ -321,7 +322,7 @@ class Allocator:
     def restore(self, channels: Any) -> None:
         """These channels may be handed out again."""
         with self._lock:
-            self._vacated[list(reading.channels(channels, self.settings.channels, "channels"))] = False
+            self._vacated[list(inputs.channels(channels, self.settings.channels, "channels"))] = False
 
     @property
     def vacated(self) -> tuple[int, ...]:
@@ -379,7 +380,7 @@ class Allocator:
         with self._lock:
             seen, s = self._watch, self.settings
             last = next(reversed(self._records.values()), None)
-            counted = zip(watch.COUNTS, seen.counts.tolist(), strict=True)
+            counted = zip(occupancy.COUNTS, seen.counts.tolist(), strict=True)
             return {
                 "policy": s.case.label,
                 "channels": s.channels,
@@ -400,14 +401,14 @@ class Allocator:
 
     def _channel(self, k: int) -> dict[str, Any]:
         seen = self._watch
-        plays, state = int(seen.plays[k].sum()), int(seen.sight.state[k])
+        plays, state = int(seen.plays[k].sum()), int(seen.last_observation.state[k])
         return {
             "channel": k,
             "belief": float(seen.belief[k]),
             "plays": plays,
             "mean_reward": float(seen.earned[k].sum()) / plays if plays else None,
             "seen": None if state < 0 else ("busy", "free")[state],
-            "seen_slot": int(seen.sight.slot[k]),
+            "seen_slot": int(seen.last_observation.slot[k]),
             "vacated": bool(self._vacated[k]),
         }
 
@@ -415,7 +416,7 @@ class Allocator:
 
     def save(self, path: str | Path) -> None:
         """Write all of it to a file that `load` reads."""
-        until = time.monotonic() + LONGEST_WAIT
+        until = time.monotonic() + SETTLE_TIMEOUT
         while True:
             try:
                 with self._lock:  # not while it waits: deadlines hold for whoever asks meanwhile
@@ -444,10 +445,10 @@ class Allocator:
     def size(self) -> int:
         """Bytes, about, that its state takes when all decisions it may remember are there."""
         s = self.settings
-        record = s.channels * (8 * (s.dimension + 2 + step.TERMS) + 2) + 50 * s.users + 1000  # names, and why
+        record = s.channels * (8 * (s.dimension + 2 + slot_kernels.TERMS) + 2) + 50 * s.users + 1000  # names, and why
         return sum(array.nbytes for _, array in self._arrays()) + s.patience * record
 
-    def picture(self, longest: float = LONGEST_WAIT) -> Callable[[], bytes]:
+    def picture(self, longest: float = SETTLE_TIMEOUT) -> Callable[[], bytes]:
         """All of it as it is now, after waiting for a policy that is behind: a function that makes bytes of it, which
         takes longer and may be called from another thread."""
         self._policy.settle(longest)
@@ -459,17 +460,17 @@ class Allocator:
         }
         arrays = {name: array.copy() for name, array in self._arrays()}
         records = [record._replace(kept=record.kept.copy()) for record in self._records.values()]  # all else stays
-        return lambda: saved.pack(head, arrays, records)
+        return lambda: serialization.pack(head, arrays, records)
 
     @classmethod
     def from_bytes(cls, data: bytes, place: str) -> "Allocator":
         """From what `to_bytes` gave; `place` is what to call it where it is damaged."""
-        with saved.told(place):
-            head, arrays = saved.unpack(data)
+        with serialization.told(place):
+            head, arrays = serialization.unpack(data)
             settings = Settings.restored(head["settings"])
-            records = saved.records(head, arrays, settings)
+            records = serialization.records(head, arrays, settings)
             allocator = cls.of(settings)
-            saved.refill(dict(allocator._arrays()), arrays)
+            serialization.refill(dict(allocator._arrays()), arrays)
             allocator._slot, allocator._policy.broken = head["slot"], str(head["broken"])
             allocator._counts = {name: int(head["counts"][name]) for name in COUNTS}
             allocator._records = {record.ask.id: record for record in records}
@@ -485,18 +486,18 @@ class Allocator:
         yield "vacated", self._vacated
 
     def _perturbations(self, x: Floats) -> Floats:
-        """What the scenario's law makes of contexts: an oracle is told."""
+        """What the scenario's model makes of contexts: an oracle is told."""
         world, theta = self.settings.world, self.settings.theta
         assert world is not None  # an oracle has a scenario
         assert theta is not None
-        law = world.perturbation.law
+        model = world.perturbation.model
         n = np.empty(len(x))
-        run = law.kernel.within if isinstance(law, OwnLaw) else perturb
-        run(law.number, theta, x, n, np.zeros(FAULT))
+        run = model.kernel.within if isinstance(model, UserModel) else perturb
+        run(model.number, theta, x, n, np.zeros(FAULT))
         return n
 
 
-def _new_learner(s: Settings, case: Case) -> Learner:
+def _new_learner(s: Settings, case: ConfiguredPolicy) -> Learner:
     with compile.interruptible():
         return Learner(case, s.known, s.truth if case is s.case else None, s.seed, s.replication)
 
@@ -504,8 +505,8 @@ def _new_learner(s: Settings, case: Case) -> Learner:
 _watch_kernels: dict[str, Any] = {}
 
 
-def _watch_kernel(kernel: Callable[..., Any], frozen: Frozen) -> Any:
+def _watch_kernel(kernel: Callable[..., Any], frozen: PackedState) -> Any:
     name = f"{kernel.__name__}_{frozen.kind}"
     if name not in _watch_kernels:
-        _watch_kernels[name] = compile.specialise(kernel, name, {"thaw": frozen.thaw})
+        _watch_kernels[name] = compile.specialise(kernel, name, {"unpack": frozen.unpack})
     return _watch_kernels[name]

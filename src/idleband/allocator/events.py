@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from idleband.arrays import Flags, Floats, Ints
 from idleband.errors import InputError
-from idleband.policies.base import Flags, Floats, Ints
 
 Id = str | int
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from idleband.allocator.events import Record
 from idleband.allocator.settings import Settings
-from idleband.allocator.step import BELIEVED, INDEX, STATUS
-from idleband.policies.base import BELIEF, ESTIMATE, WIDTH
+from idleband.allocator.slot_kernels import BELIEVED, INDEX, STATUS
+from idleband.policies.protocol import BELIEF, ESTIMATE, WIDTH
 
 if TYPE_CHECKING:
     from idleband.allocator.learner import Learner
@@ -81,7 +81,7 @@ def explanation(settings: Settings, learner: "Learner", record: Record) -> Expla
                 primary_user=1.0 - believed,
             )
         )
-    label = learner.case.label
+    label = learner.configured.label
     estimate_is, width_is = learner.words
     text = _text(settings, record, tuple(rows), label, estimate_is)
     return Explanation(

@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from idleband import validation
 from idleband.errors import InputError, shown, unknown
-from idleband.policies.base import CONTEXTS_SEEN, PARAMETERS, Known, Truth
-from idleband.policies.registry import Case, policy
-from idleband.scenario import fields
+from idleband.policies.knowledge import setup_of, truth_of
+from idleband.policies.protocol import CONTEXTS_SEEN, PARAMETERS, Setup, Truth
+from idleband.policies.registry import ConfiguredPolicy, policy
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.reward import HIGH, LOW
 from idleband.scenario.scenario import Scenario
-from idleband.simulation.engine import known_of, law_of, truth_of
-from idleband.simulation.simulate import MOST_REPLICATIONS, MOST_SEED
+from idleband.simulation.path import path_parameters
+from idleband.simulation.simulate import MAX_REPLICATIONS, MAX_SEED
 
-MOST_CHANNELS, MOST_DIMENSION, MOST_PATIENCE = 10_000, 10_000, 10**6
+MAX_CHANNELS, MAX_DIMENSION, MAX_PATIENCE = 10_000, 10_000, 10**6
 # That models of contexts may take, and decisions which still wait for feedback: together they must fit into a
 # snapshot, which SQLite limits to 10^9 bytes.
-MOST_MODELS, MOST_RECORDS = 2**29, 2**28
+MAX_MODELS, MAX_RECORDS = 2**29, 2**28
 PATIENCE = 1000  # slots, unless they would take too much memory
 FEEDBACKS = ("reward", "perturbation")
 
@@ -58,7 +59,7 @@ class Settings:
         given = dict(given)
         named_policy = given.pop("policy")
         own = {key: given.pop(key) for key in cls.__dataclass_fields__ if key in given and key not in NOT_SET}
-        parameters = {} if own.get("parameters") is None else fields.table(own["parameters"], "parameters")
+        parameters = {} if own.get("parameters") is None else validation.table(own["parameters"], "parameters")
         for key in parameters:
             if key in given:
                 raise InputError(f"parameters: {key} is given beside them, too")
@@ -79,16 +80,16 @@ class Settings:
             for key in ("channels", "users", "dimension"):
                 if own.get(key) is None:
                     raise InputError(f"{key}: must be given, or else a scenario that says it")
-            channels = fields.whole(own["channels"], "channels", 1, MOST_CHANNELS)
-            users = fields.whole(own["users"], "users", 1, channels)
-            size = channels, users, fields.whole(own["dimension"], "dimension", 1, MOST_DIMENSION)
+            channels = validation.whole(own["channels"], "channels", 1, MAX_CHANNELS)
+            users = validation.whole(own["users"], "users", 1, channels)
+            size = channels, users, validation.whole(own["dimension"], "dimension", 1, MAX_DIMENSION)
         K, _, d = size
-        if CONTEXTS_SEEN in case.policy.knows and 8 * K * (d + 1) ** 2 > MOST_MODELS:
+        if CONTEXTS_SEEN in case.policy.knows and 8 * K * (d + 1) ** 2 > MAX_MODELS:
             raise InputError(
                 f"dimension = {d}: models of {K} channels would take {8 * K * (d + 1) ** 2 / 2**30:.1f} GiB; must be at"
-                f" most {MOST_MODELS / 2**30:g} GiB"
+                f" most {MAX_MODELS / 2**30:g} GiB"
             )
-        most = max(1, min(MOST_PATIENCE, MOST_RECORDS // (8 * K * (d + 8))))
+        most = max(1, min(MAX_PATIENCE, MAX_RECORDS // (8 * K * (d + 8))))
         deadline = own.get("deadline")
         return cls(
             policy=_lasting(named_policy) if isinstance(named_policy, str) else case.policy.name,
@@ -96,16 +97,18 @@ class Settings:
             channels=K,
             users=size[1],
             dimension=d,
-            feedback=world.feedback if world else fields.choice(own.get("feedback", "reward"), "feedback", FEEDBACKS),
+            feedback=world.feedback
+            if world
+            else validation.choice(own.get("feedback", "reward"), "feedback", FEEDBACKS),
             rewards=(LOW, HIGH) if world else _pair(own.get("rewards", (LOW, HIGH))),
             scenario=world.to_dict() if world else None,
-            seed=fields.whole(own.get("seed", 0), "seed", 0, MOST_SEED),
-            replication=fields.whole(own.get("replication", 0), "replication", 0, MOST_REPLICATIONS),
-            patience=fields.whole(own.get("patience", min(PATIENCE, most)), "patience", 1, most),
+            seed=validation.whole(own.get("seed", 0), "seed", 0, MAX_SEED),
+            replication=validation.whole(own.get("replication", 0), "replication", 0, MAX_REPLICATIONS),
+            patience=validation.whole(own.get("patience", min(PATIENCE, most)), "patience", 1, most),
             fallback=_plain(own.get("fallback", "mp-ucb"), "fallback"),
             incumbent=None if own.get("incumbent") is None else _plain(own["incumbent"], "incumbent"),
-            deadline=None if deadline is None else fields.number(deadline, "deadline", 0.0, 3600.0, above=True),
-            collision_limit=fields.number(own.get("collision_limit", 1.0), "collision_limit", 0.0, 1.0),
+            deadline=None if deadline is None else validation.number(deadline, "deadline", 0.0, 3600.0, above=True),
+            collision_limit=validation.number(own.get("collision_limit", 1.0), "collision_limit", 0.0, 1.0),
             source=case.policy.source,
         )
 
@@ -132,7 +135,7 @@ class Settings:
         return asdict(self)
 
     @cached_property
-    def case(self) -> Case:
+    def case(self) -> ConfiguredPolicy:
         return policy(self.policy, **self.parameters)
 
     @cached_property
@@ -140,11 +143,11 @@ class Settings:
         return None if self.scenario is None else make_scenario(self.scenario)
 
     @cached_property
-    def known(self) -> Known:
+    def known(self) -> Setup:
         if self.world is not None:
-            return known_of(self.world)
+            return setup_of(self.world, ())
         K, (low, high) = self.channels, self.rewards
-        return Known(
+        return Setup(
             K=K,
             M=self.users,
             d=self.dimension,
@@ -157,19 +160,20 @@ class Settings:
             good=np.tile([False, True], (K, 1)),
             threshold=True,
             measured=self.feedback == "perturbation",
+            params=(),
         )
 
     @cached_property
     def theta(self) -> npt.NDArray[np.float64] | None:
-        """The law's parameters, where there is a scenario."""
-        return None if self.world is None else law_of(self.world, self.seed, self.replication)[0]
+        """The model's parameters, where there is a scenario."""
+        return None if self.world is None else path_parameters(self.world, self.seed, self.replication)[0]
 
     @cached_property
     def truth(self) -> Truth | None:
         """What an oracle is told."""
         if self.world is None or PARAMETERS not in self.case.policy.knows:
             return None
-        return truth_of(self.world, *law_of(self.world, self.seed, self.replication))
+        return truth_of(self.world, *path_parameters(self.world, self.seed, self.replication))
 
 
 def _lasting(name: str) -> str:
@@ -190,9 +194,9 @@ def _plain(value: Any, field: str) -> str:
 
 
 def _pair(value: Any) -> tuple[float, float]:
-    pair = fields.sequence(value, "rewards", "what a channel pays if it is busy or spoilt, and if it is free")
+    pair = validation.sequence(value, "rewards", "what a channel pays if it is busy or spoilt, and if it is free")
     if len(pair) == 2:
-        low, high = (fields.number(number, "rewards", -1e6, 1e6) for number in pair)
+        low, high = (validation.number(number, "rewards", -1e6, 1e6) for number in pair)
         if low < high:
             return low, high
     raise InputError(f"rewards = {shown(value)}: must be two numbers, the smaller one first")

@@ -15,17 +15,15 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from idleband.arrays import Floats
 from idleband.experiments.study import Study
-from idleband.policies.base import KNOWLEDGE, PARAMETERS, STATES_SEEN
+from idleband.policies.protocol import KNOWLEDGE, PARAMETERS, STATES_SEEN
 from idleband.policies.registry import POLICIES
-from idleband.report.plots import Standing
-from idleband.report.text import aligned
-from idleband.simulation.metrics import interval, paired_difference
+from idleband.reporting.plots import Standing
+from idleband.reporting.text import aligned
 from idleband.simulation.simulate import Result
-
-Floats = npt.NDArray[np.float64]
+from idleband.simulation.statistics import interval, paired_difference
 
 BASELINE = "rca-m"
 ORACLES = ("oracle-belief", "oracle-whittle")

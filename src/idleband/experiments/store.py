@@ -1,6 +1,6 @@
 """Results on disk: nothing finished is lost, nothing stale is reused, anybody can read them.
 
-    DIR/experiment.toml    the experiment as it was run, complete; policies/ and laws/ beside it hold users' own
+    DIR/experiment.toml    the experiment as it was run, complete; policies/ and models/ beside it hold users' own
     DIR/units/KEY.npz      one finished unit of work each; KEY is a hash of everything that shapes its numbers
     DIR/times.csv          the processor time of each unit
     DIR/results.parquet    the tidy table, DIR/plays.parquet the plays per channel
@@ -25,17 +25,17 @@ import numpy as np
 import numpy.typing as npt
 import tomli_w
 
+from idleband import validation
 from idleband.durable import TEMPORARY, write_durably
 from idleband.errors import InputError
 from idleband.experiments.spec import Experiment, read_experiment
 from idleband.kernels.compile import source_hash
-from idleband.own import file_of
-from idleband.policies.registry import Case
-from idleband.scenario import fields
+from idleband.policies.registry import ConfiguredPolicy
 from idleband.scenario.build import from_table, read_toml
-from idleband.scenario.laws import stored_law
 from idleband.scenario.scenario import Scenario
-from idleband.simulation.simulate import COLUMNS, MOST_SEED, Outcome, Result, Unit
+from idleband.scenario.user_models import stored_model
+from idleband.simulation.simulate import COLUMNS, MAX_SEED, Outcome, Result, Unit
+from idleband.user_code import file_of
 
 try:
     import fcntl
@@ -117,12 +117,12 @@ class Store:
         """experiment.toml, with copies of users' own files, so that it is complete."""
         copies = {c.label: self._copy("policies", c.policy.name, c.policy.source) for c in experiment.cases}
         where = {label: copy for label, copy in copies.items() if copy is not None}
-        law = experiment.scenario.perturbation.law
-        table = experiment.to_table(where, self._copy("laws", law.name, law.source))
+        model = experiment.scenario.perturbation.model
+        table = experiment.to_table(where, self._copy("models", model.name, model.source))
         write_durably(self.folder / "experiment.toml", tomli_w.dumps(table).encode())
 
     def _copy(self, kind: str, name: str, source: str | None) -> str | None:
-        """Keep the file that a user's policy or law was loaded from; file.py:name of the copy. None: no such file."""
+        """Keep the file that a user's policy or model was loaded from; file.py:name of the copy. None: no such file."""
         found = file_of(source)
         if found is None:
             return None
@@ -186,7 +186,7 @@ def open_store(folder: Path, experiment: Experiment) -> Iterator[tuple[Store, Ex
             except OSError:
                 raise InputError(f"{folder}: in use by another run") from None
         merged = check_folder(folder, experiment)
-        for place in (folder, *(folder / part for part in ("units", "policies", "laws"))):
+        for place in (folder, *(folder / part for part in ("units", "policies", "models"))):
             for leftover in place.glob(f"{TEMPORARY}*"):  # of a run that was killed: nobody else holds the lock
                 leftover.unlink(missing_ok=True)
         yield Store(folder), merged
@@ -227,7 +227,7 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
         if unit.case is not None and store.has(key):
             run[unit.case.label].append(unit.replication)
     labels = {case.label for case in experiment.cases}
-    kept: list[Case] = [case for case in held.cases if case.label not in labels and run[case.label]]
+    kept: list[ConfiguredPolicy] = [case for case in held.cases if case.label not in labels and run[case.label]]
     replications = max([experiment.replications, *(i + 1 for finished in run.values() for i in finished)])
     return Experiment(
         experiment.scenario, (*kept, *experiment.cases), experiment.horizon, replications, experiment.seed
@@ -282,10 +282,12 @@ def read_results(folder: Path) -> tuple[Scenario, int, list[Result], bool]:
     if not (folder / "experiment.toml").exists():
         raise InputError(f"{folder}: holds no experiment (experiment.toml is missing)")
     data = read_toml(folder / "experiment.toml")
-    fields.whole(data.get("schema"), f"{folder / 'experiment.toml'}: schema", 1, SCHEMA)
-    scenario = from_table(fields.table(data.get("scenario"), f"{folder / 'experiment.toml'}: scenario"), stored_law)
-    size = fields.table(data.get("experiment"), f"{folder / 'experiment.toml'}: experiment")
-    seed = fields.whole(size.get("seed"), f"{folder / 'experiment.toml'}: experiment.seed", 0, MOST_SEED)
+    validation.whole(data.get("schema"), f"{folder / 'experiment.toml'}: schema", 1, SCHEMA)
+    scenario = from_table(
+        validation.table(data.get("scenario"), f"{folder / 'experiment.toml'}: scenario"), stored_model
+    )
+    size = validation.table(data.get("experiment"), f"{folder / 'experiment.toml'}: experiment")
+    seed = validation.whole(size.get("seed"), f"{folder / 'experiment.toml'}: experiment.seed", 0, MAX_SEED)
     table, plays = (_checked(folder, name) for name in TABLES)
     fixed = ("scenario", "policy", "label", "replication", "t", *COLUMNS)
     labels = table.column("label").to_numpy(zero_copy_only=False)

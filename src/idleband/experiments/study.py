@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from idleband.errors import InputError, unknown
 from idleband.experiments.spec import Experiment, experiment
 from idleband.experiments.store import Store, open_store, read_results, unit_keys
-from idleband.policies.registry import Case, policy
-from idleband.report.plots import regret_figure
+from idleband.policies.registry import ConfiguredPolicy, policy
+from idleband.reporting.plots import regret_figure
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.scenario import Scenario
-from idleband.simulation.engine import Tick
-from idleband.simulation.metrics import Interval, interval, paired_difference
+from idleband.simulation.run import Tick
 from idleband.simulation.simulate import COLUMNS, Job, Outcome, Result, Unit, assemble, run_jobs
+from idleband.simulation.statistics import Interval, interval, paired_difference
 
 if TYPE_CHECKING:
     import pandas
@@ -200,7 +200,7 @@ class _Running:
 
 def compare(
     scenario: Any,
-    policies: Iterable["str | Case | type"],
+    policies: Iterable["str | ConfiguredPolicy | type"],
     *,
     horizon: Any = 100_000,
     replications: Any = 5,
@@ -214,7 +214,7 @@ def compare(
     >>> study.difference("mp-ucb", "mp-random").low > 0
     True
     """
-    if isinstance(policies, str | Case | type):
+    if isinstance(policies, str | ConfiguredPolicy | type):
         raise InputError("policies: must be a list of policies")
     spec = experiment(make_scenario(scenario), [policy(p) for p in policies], horizon, replications, seed)
     return run_experiment(spec, None if out is None else Path(out), threads=threads)

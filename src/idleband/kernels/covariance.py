@@ -13,13 +13,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from idleband.arrays import Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.memory import aligned
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 COVARIANCES = ("full", "block", "diagonal")
 FULL, BLOCK, DIAGONAL = range(3)

@@ -14,19 +14,15 @@ Memory and order of calls are those of `ridge.py`, and so is the width x' A^-1 x
 
 import math
 
-import numpy as np
-import numpy.typing as npt
-
+from idleband.arrays import Floats
 from idleband.kernels.compile import jit
 
-Floats = npt.NDArray[np.float64]
-
 CLOSE = 1e-12
-MOST_STEPS = 100
+MAX_STEPS = 100
 
 
 @jit
-def chance(score: float) -> float:
+def probability(score: float) -> float:
     """The chance of y = 1 where theta . x = score; at scores beyond +-700 the exponential would overflow."""
     return 1.0 / (1.0 + math.exp(min(700.0, -score)))
 
@@ -37,8 +33,8 @@ def settle(score: float, q: float, y: float) -> float:
     and halving where one is not (they may go to and fro without end) or leaves the bracket."""
     low, high = score - q, score + q
     at, step = score, 2.0 * q
-    for _ in range(MOST_STEPS):
-        p = chance(at)
+    for _ in range(MAX_STEPS):
+        p = probability(at)
         over = at - score - q * (y - p)
         if over > 0.0:
             high = at
@@ -57,7 +53,7 @@ def settle(score: float, q: float, y: float) -> float:
 def learn(A_inv: Floats, theta: Floats, m: int, v: Floats, k: int, q: float, score: float, y: float) -> None:
     """Take in one sample of model m, with v[k] and q from ridge.width_squared and score = theta . x; spends v[k]."""
     d = v.shape[1]
-    p = chance(settle(score, q, y))
+    p = probability(settle(score, q, y))
     told = p * (1.0 - p)
     gain = y - p
     scale = math.sqrt(told / (1.0 + told * q))

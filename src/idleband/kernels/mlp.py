@@ -16,14 +16,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from idleband.arrays import Floats
 from idleband.kernels.compile import jit
 from idleband.kernels.memory import aligned
 from idleband.kernels.rng import Rng, normal, uniform
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Kingma and Ba's constants, as everybody has them
 

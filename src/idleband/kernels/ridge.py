@@ -9,12 +9,8 @@ the model, `k` the channel whose context is meant.
 
 import math
 
-import numpy as np
-import numpy.typing as npt
-
+from idleband.arrays import Floats
 from idleband.kernels.compile import jit
-
-Floats = npt.NDArray[np.float64]
 
 
 @jit

@@ -19,7 +19,9 @@ from idleband.kernels.compile import jit
 
 Rng = npt.NDArray[np.uint64]
 
-STATES, CONTEXTS, LAW, POLICY, FRESH = range(5)  # the streams of a replication; FRESH: contexts that no policy sees
+STATES, CONTEXTS, PERTURBATION, POLICY, FRESH = range(
+    5
+)  # the streams of a replication; FRESH: contexts that no policy sees
 
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)

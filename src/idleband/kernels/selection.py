@@ -4,14 +4,8 @@ Quickselect without unpredictable branches: a few dozen nanoseconds for ten chan
 `scratch` must hold 2 K numbers.
 """
 
-import numpy as np
-import numpy.typing as npt
-
+from idleband.arrays import Flags, Floats, Ints
 from idleband.kernels.compile import jit
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 _SMALL = 16  # up to so many values, comparing all pairs is faster than partitioning
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from idleband.arrays import Floats
 from idleband.paper.plan import FIGURE_3, FIGURE_3_4_SCENARIO, FIGURE_3_USERS, FIGURE_4, FIGURES_1_2, SMALLER
 from idleband.paper.readings import (
     BASELINES,
@@ -36,10 +36,8 @@ from idleband.paper.readings import (
 )
 from idleband.paper.run import Evidence, final
 from idleband.scenario.build import scenario
-from idleband.simulation.metrics import Interval, p_value, paired_difference
 from idleband.simulation.simulate import Result
-
-Floats = npt.NDArray[np.float64]
+from idleband.simulation.statistics import Interval, p_value, paired_difference
 
 LEVEL = 0.05
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"

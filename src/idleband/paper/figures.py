@@ -33,9 +33,9 @@ from idleband.paper.readings import (
     Reading,
 )
 from idleband.paper.run import Evidence, final
-from idleband.report.plots import REFERENCE_NAMES
-from idleband.simulation.metrics import Interval, interval, paired_difference, student_t
+from idleband.reporting.plots import REFERENCE_NAMES
 from idleband.simulation.simulate import Result
+from idleband.simulation.statistics import Interval, interval, paired_difference, student_t
 
 if TYPE_CHECKING:
     import pandas
@@ -265,7 +265,7 @@ def figure4(evidence: Evidence) -> Drawing:
         " interval of what differs between betas (what a replication adds to all alike is taken out); each reading"
         " has a scale of its own. The claim is that the lowest point lies between the ends. Where beta"
         " cannot change a choice the line is flat.",
-        f"{len(FIGURE_4)} panels, one for each reading with the linear law. {ends}.",
+        f"{len(FIGURE_4)} panels, one for each reading with the linear model. {ends}.",
         table,
         draw_betas,
     )

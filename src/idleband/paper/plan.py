@@ -27,13 +27,13 @@ from idleband.paper.readings import (
     World,
     find,
 )
-from idleband.policies.registry import Case, policy
+from idleband.policies.registry import ConfiguredPolicy, policy
 
 FIGURES_1_2 = (MAIN, SENSED)
 SMALLER = tuple(reading for reading in READINGS if reading not in FIGURES_1_2)
 FIGURE_3_USERS = tuple(range(1, 10))  # with M = K = 10 there is nothing to choose
 FIGURE_3 = ((MAIN, LINEAR), (MAIN, NEURAL), (SENSED, LINEAR))
-FIGURE_4 = tuple(reading for reading in READINGS if reading.world.law == "linear")
+FIGURE_4 = tuple(reading for reading in READINGS if reading.world.model == "linear")
 FIGURE_3_4_SCENARIO = "S1"
 
 # What `--only` takes. Tables I and II and the worked example need no run and are always there.
@@ -123,14 +123,14 @@ def chosen(reading: Reading, study: Study) -> Tuning:
     return Tuning(beta, L)
 
 
-def _best(study: Study, cases: Sequence[Case], grid: Sequence[float] = GRID) -> float:
+def _best(study: Study, cases: Sequence[ConfiguredPolicy], grid: Sequence[float] = GRID) -> float:
     return grid[int(np.argmax([study.interval(case.label).mean for case in cases]))]
 
 
 # --- reported runs ---------------------------------------------------------------------------------------------------
 
 
-def baseline_cases(tuned: dict[str, float]) -> dict[str, tuple[Case, Case]]:
+def baseline_cases(tuned: dict[str, float]) -> dict[str, tuple[ConfiguredPolicy, ConfiguredPolicy]]:
     """Each baseline tuned, and as published; the same case where nothing is tuned or tuning changes nothing."""
     return {name: (policy(name, **({"L": tuned[name]} if name in tuned else {})), policy(name)) for name in BASELINES}
 
@@ -168,7 +168,9 @@ def figure4_run(size: Size, reading: Reading) -> Run:
     return _reported_run(size, f"{preset}-{reading.key}-beta", reading.world, preset, cases, kind)
 
 
-def _reported_run(size: Size, folder: str, world: World, preset: str, cases: Iterable[Case], kind: str) -> Run:
+def _reported_run(
+    size: Size, folder: str, world: World, preset: str, cases: Iterable[ConfiguredPolicy], kind: str
+) -> Run:
     once = list(dict.fromkeys(cases))
     return Run(folder, experiment(world.scenario(preset), once, size.horizon, size.of(kind), size.seed), kind)
 

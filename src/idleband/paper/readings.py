@@ -8,7 +8,7 @@ judged under every reading; none is left out because of what it shows.
 from dataclasses import dataclass, replace
 from typing import Any
 
-from idleband.policies.registry import Case, policy
+from idleband.policies.registry import ConfiguredPolicy, policy
 from idleband.scenario.build import scenario
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.scenario import Scenario
@@ -32,14 +32,14 @@ PROPOSED = (LINEAR, NEURAL)
 class World:
     """What the channels are like, and what can be seen of them."""
 
-    law: str = "linear"
+    model: str = "linear"
     clear: float = CLEAR
     sensing: str = "played"
     users: int = USERS
 
     def scenario(self, preset: str) -> Scenario:
-        law: Any = self.law if self.law == "none" else {"kind": self.law, "clear": self.clear}
-        return scenario(preset, perturbation=law, sensing=self.sensing, users=self.users)
+        model: Any = self.model if self.model == "none" else {"kind": self.model, "clear": self.clear}
+        return scenario(preset, perturbation=model, sensing=self.sensing, users=self.users)
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Reading:
     key: str
     title: str
     knows: str  # what the two policies are allowed to know, and when they rank
-    linear: Case  # beta is tuned
-    neural: Case  # gamma = 1, not tuned
+    linear: ConfiguredPolicy  # beta is tuned
+    neural: ConfiguredPolicy  # gamma = 1, not tuned
     world: World = World()
     paths: str = ""  # the reading whose baselines run on the same sample paths, if it is another one
 
@@ -107,19 +107,19 @@ READINGS = (
     *(
         replace(
             MAIN,
-            key=law,
+            key=model,
             title=title,
             knows=f"{MAIN.knows}; {told}",
             neural=policy("mp-nucb", **_DIAGONAL),
-            world=World(law=law),
+            world=World(model=model),
         )
-        for law, title, told in (
+        for model, title, told in (
             (
                 "quadratic",
-                "a quadratic law",
+                "a quadratic model",
                 "the perturbation is a parabola of the context, which a line cannot follow",
             ),
-            ("cosine", "a cosine law", "the perturbation is a cosine of the context, which a line cannot follow"),
+            ("cosine", "a cosine model", "the perturbation is a cosine of the context, which a line cannot follow"),
             ("none", "no perturbation", "contexts tell nothing"),
         )
     ),

@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import tomli_w
 
+from idleband import validation
+from idleband.arrays import Floats
 from idleband.durable import write_durably
 from idleband.errors import InputError
 from idleband.experiments.spec import Experiment
@@ -43,13 +43,10 @@ from idleband.paper.plan import (
     tuning_run,
 )
 from idleband.paper.readings import BASELINES, GRID, LINEAR, NEURAL, PROPOSED, TUNED_BASELINES, Reading
-from idleband.policies.registry import Case
-from idleband.scenario import fields
+from idleband.policies.registry import ConfiguredPolicy
 from idleband.scenario.build import read_toml
-from idleband.simulation.ahead import compiled_ahead
-from idleband.simulation.simulate import MOST_REPLICATIONS, MOST_SEED, MOST_SLOTS, Result
-
-Floats = npt.NDArray[np.float64]
+from idleband.simulation.precompile import compiled_ahead
+from idleband.simulation.simulate import MAX_REPLICATIONS, MAX_SEED, MAX_SLOTS, Result
 
 SCHEMA = 1
 SETTINGS = "reproduction.toml"
@@ -154,18 +151,18 @@ def read_settings(folder: Path) -> Size:
     if not file.exists():
         raise InputError(f"{folder}: holds no reproduction ({SETTINGS} is missing); `idleband reproduce` makes one")
     data = read_toml(file, "a reproduction's settings were there")
-    fields.check_keys(data, ("schema", *asdict(Size())), str(file))
-    fields.whole(data.get("schema"), f"{file}: schema", 1, SCHEMA)
+    validation.check_keys(data, ("schema", *asdict(Size())), str(file))
+    validation.whole(data.get("schema"), f"{file}: schema", 1, SCHEMA)
     return check_size(**{key: data.get(key) for key in asdict(Size())}, where=f"{file}: ")
 
 
 def check_size(where: str = "", **values: Any) -> Size:
     """A size, validated. Intervals need two replications."""
-    most = {"horizon": MOST_SLOTS, "seed": MOST_SEED - TUNING_OFFSET}
+    most = {"horizon": MAX_SLOTS, "seed": MAX_SEED - TUNING_OFFSET}
     least = {"horizon": 10, "seed": 0, "tuning": 1}
     return Size(
         **{
-            key: fields.whole(value, where + key, least.get(key, 2), most.get(key, MOST_REPLICATIONS))
+            key: validation.whole(value, where + key, least.get(key, 2), most.get(key, MAX_REPLICATIONS))
             for key, value in values.items()
         }
     )
@@ -254,7 +251,7 @@ class Evidence:
         run = figure4_run(self.size, reading)
         return [self._result(run, case) for case in run.spec.cases]
 
-    def _result(self, run: Run, case: Case) -> Result:
+    def _result(self, run: Run, case: ConfiguredPolicy) -> Result:
         study = self.study(run)
         if study is None:
             raise InputError(

@@ -18,7 +18,7 @@ from idleband.paper.claims import (
 )
 from idleband.paper.plan import FIGURE_3_USERS, Size
 from idleband.paper.readings import BASELINES, LINEAR, MAP, PROPOSED, READINGS, TEXTBOOK, TUNED, Reading
-from idleband.report.text import aligned
+from idleband.reporting.text import aligned
 
 MARKS = {HOLDS: "✓", FAILS: "✗", UNDECIDED: "~"}  # beside the word, for those who look rather than read
 
@@ -71,7 +71,7 @@ def claims_csv(claims: Iterable[Judgement]) -> str:
 
 
 def _clear(reading: Reading) -> float:
-    return 1.0 if reading.world.law == "none" else reading.world.clear
+    return 1.0 if reading.world.model == "none" else reading.world.clear
 
 
 class Cell(NamedTuple):

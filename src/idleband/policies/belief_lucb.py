@@ -1,47 +1,48 @@
-"""MP-Belief-LUCB: MP-Belief's beliefs (`chains.py`), and MP-LUCB's linear model of the perturbation.
+"""MP-Belief-LUCB: MP-Belief's beliefs (`belief_state.py`), and MP-LUCB's linear model of the perturbation.
 
 Ranked by what a play is worth given the belief and the context. How likely the context spares a good channel is a soft
 P(n < 1 | x) from the prediction and its measured errors (`clearness.py`): there is no width to tune. Where the
 perturbation cannot be had, that chance is learned by logistic regression from the rewards of good slots.
 
-Contexts get a constant as one more entry, so that a law may have an offset.
+Contexts get a constant as one more entry, so that a model may have an offset.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from idleband.arrays import Floats, Ints
 from idleband.kernels import logistic, ridge
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import normal
 from idleband.kernels.selection import top_m
-from idleband.policies import chains
+from idleband.policies import belief_state
 from idleband.policies import perturbation_aware as aware
-from idleband.policies.base import BELIEF, ESTIMATE, WIDTH, Floats, Ints, Known, Rng, Slot
-from idleband.policies.clearness import (
+from idleband.policies.protocol import BELIEF, ESTIMATE, WIDTH, Feedback, Setup, Slot
+from idleband.policies.success_probability import (
     Clearness,
-    chance_spared,
-    fill_by_chance,
+    fill_at_random,
     fill_pays,
     lesson,
     measures,
     new_clearness,
     observe_error,
+    spared_probability,
 )
-from idleband.policies.clearness import terms as clearness_terms
+from idleband.policies.success_probability import terms as clearness_terms
 
 
 class Params(NamedTuple):
     lambda_: aware.Lambda = 0.01
     shared: aware.Shared = False
-    redraw: chains.Redraw = 10
-    look_ahead: chains.LookAhead = True
-    forget: chains.Forget = 0.0
+    redraw: belief_state.Redraw = 10
+    look_ahead: belief_state.LookAhead = True
+    forget: belief_state.Forget = 0.0
 
 
 class State(NamedTuple):
-    chains: chains.Chains
+    chains: belief_state.Chains
     A_inv: Floats  # (K or 1, d + 1, d + 1) inverse of A, one model a channel or one for all
     theta: Floats  # (K or 1, d + 1)
     taught: Floats  # (K or 1,) the slot in which a model learned last
@@ -54,74 +55,73 @@ class State(NamedTuple):
     grow: Floats  # (d + 1,) working array
 
 
-def init(params: Params, known: Known) -> State:
-    models, d = 1 if params.shared else known.K, known.d + 1
+def init(setup: Setup) -> State:
+    models, d = 1 if setup.params.shared else setup.K, setup.d + 1
     return State(
-        chains=chains.new_chains(known),
-        A_inv=np.tile(np.eye(d) / params.lambda_, (models, 1, 1)),
+        chains=belief_state.new_chains(setup),
+        A_inv=np.tile(np.eye(d) / setup.params.lambda_, (models, 1, 1)),
         theta=np.zeros((models, d)),
         taught=np.zeros(models),
-        clearness=new_clearness(known, models),
-        x=np.ones((known.K, d)),
-        v=np.zeros((known.K, d)),
-        q=np.zeros(known.K),
-        score=np.zeros(known.K),
-        ranked=np.zeros(known.K, np.int64),
+        clearness=new_clearness(setup, models),
+        x=np.ones((setup.K, d)),
+        v=np.zeros((setup.K, d)),
+        q=np.zeros(setup.K),
+        score=np.zeros(setup.K),
+        ranked=np.zeros(setup.K, np.int64),
         grow=np.zeros(d),
     )
 
 
 @jit
-def consider(known: Known, params: Params, state: State, slot: Slot, k: int) -> None:
+def consider(setup: Setup, state: State, slot: Slot, k: int) -> None:
     """score, v and q of channel k's context under its model as it is now."""
-    m = 0 if params.shared else k
-    for i in range(known.d):
-        state.x[k, i] = slot.x[k, i]
+    m = 0 if setup.params.shared else k
+    for i in range(setup.d):
+        state.x[k, i] = slot.contexts[k, i]
     state.ranked[k] = slot.t
     state.score[k] = ridge.predict(state.theta, m, state.x, k)
     state.q[k] = ridge.width_squared(state.A_inv, m, state.x, state.v, k)
 
 
 @jit
-def predict(known: Known, params: Params, state: State, x: Floats, n_hat: Floats) -> None:
-    """The perturbation of every channel as its model has it now; x (K, d), n_hat (K,)."""
-    for k in range(known.K):
-        m = 0 if params.shared else k
-        n_hat[k] = state.theta[m, known.d] + ridge.predict(state.theta, m, x, k)
+def predict(setup: Setup, state: State, contexts: Floats, n_hat: Floats) -> None:
+    """The perturbation of every channel as its model has it now; contexts (K, d), n_hat (K,)."""
+    for k in range(setup.K):
+        m = 0 if setup.params.shared else k
+        n_hat[k] = state.theta[m, setup.d] + ridge.predict(state.theta, m, contexts, k)
 
 
 @jit
-def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     clearness = state.clearness
-    chains.carry(known, params, state.chains, rng, slot)
-    for k in range(known.K):
-        if chains.redrawn(params, state.chains, k, slot.t):
-            clearness.doubt[k] = normal(rng)
-        consider(known, params, state, slot, k)
-        if measures(known):
-            fill_pays(known, clearness, 0 if params.shared else k, k, state.score[k], state.q[k])
+    belief_state.carry(setup, state.chains, slot)
+    for k in range(setup.K):
+        if belief_state.redrawn(setup, state.chains, k, slot.t):
+            clearness.doubt[k] = normal(slot.rng)
+        consider(setup, state, slot, k)
+        if measures(setup):
+            fill_pays(setup, clearness, 0 if setup.params.shared else k, k, state.score[k], state.q[k])
         else:
             score = state.score[k] + clearness.doubt[k] * math.sqrt(state.q[k])
-            fill_by_chance(known, clearness, k, 1.0 - logistic.chance(score), chance_spared(clearness, k))
-        slot.indices[k] = chains.worth(known, params, state.chains, k, slot.sensed[k], clearness.pays)
-    return top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+            fill_at_random(setup, clearness, k, 1.0 - logistic.probability(score), spared_probability(clearness, k))
+        slot.indices[k] = belief_state.worth(setup, state.chains, k, slot.sensed[k], clearness.pays)
+    return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
 
 @jit
-def update(
-    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
-) -> None:
-    chains.observe(known, params, state.chains, k, s, slot.t)
-    y = lesson(known, state.clearness, k, s, r, n)
+def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
+    k, s, r, n = feedback.channel, feedback.state, feedback.reward, feedback.perturbation
+    belief_state.observe(setup, state.chains, k, s, slot.t)
+    y = lesson(setup, state.clearness, k, s, r, n)
     if math.isnan(y):
         return
-    m = 0 if params.shared else k
-    faded = params.forget > 0.0 and fade(params, state, m, slot.t)
+    m = 0 if setup.params.shared else k
+    faded = setup.params.forget > 0.0 and fade(setup, state, m, slot.t)
     # What ranking computed serves again, unless the model has changed since: a shared one does so within the slot.
-    if faded or params.shared or state.ranked[k] != slot.t:
-        consider(known, params, state, slot, k)
+    if faded or setup.params.shared or state.ranked[k] != slot.t:
+        consider(setup, state, slot, k)
     state.ranked[k] = 0
-    if measures(known):
+    if measures(setup):
         error = y - state.score[k]
         observe_error(state.clearness, m, error, state.q[k])
         ridge.learn(state.A_inv, state.theta, m, state.v, k, state.q[k], error)
@@ -130,7 +130,7 @@ def update(
 
 
 @jit
-def fade(params: Params, state: State, m: int, t: int) -> bool:
+def fade(setup: Setup, state: State, m: int, t: int) -> bool:
     """What model m has learned counts less by the slots that have passed: A^-1 grows; whether it did. Each weight's own
     variance, on the diagonal, grows up to the prior's and no further: contexts that leave a direction out would have it
     grow for ever."""
@@ -138,10 +138,10 @@ def fade(params: Params, state: State, m: int, t: int) -> bool:
     if passed <= 0.0:
         return False
     state.taught[m] = t
-    grow = math.exp(min(700.0, passed / params.forget))
+    grow = math.exp(min(700.0, passed / setup.params.forget))
     d = state.grow.size
     for i in range(d):
-        most = 1.0 / (params.lambda_ * state.A_inv[m, i, i])
+        most = 1.0 / (setup.params.lambda_ * state.A_inv[m, i, i])
         state.grow[i] = math.sqrt(max(1.0, min(most, grow)))
     for i in range(d):
         for j in range(d):
@@ -150,16 +150,17 @@ def fade(params: Params, state: State, m: int, t: int) -> bool:
 
 
 @jit
-def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
-    if measures(known):
-        terms[k, ESTIMATE] = state.score[k]
-        terms[k, WIDTH] = math.sqrt(state.clearness.square[0 if params.shared else k] * state.q[k])
-    else:
-        terms[k, ESTIMATE] = logistic.chance(state.score[k])
-        terms[k, WIDTH] = math.sqrt(state.q[k])
-    terms[k, BELIEF] = chains.chance_good(known, state.chains, k)
+def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
+    for k in range(setup.K):
+        if measures(setup):
+            terms[k, ESTIMATE] = state.score[k]
+            terms[k, WIDTH] = math.sqrt(state.clearness.square[0 if setup.params.shared else k] * state.q[k])
+        else:
+            terms[k, ESTIMATE] = logistic.probability(state.score[k])
+            terms[k, WIDTH] = math.sqrt(state.q[k])
+        terms[k, BELIEF] = belief_state.good_probability(setup, state.chains, k)
 
 
-def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
-    what, doubt = clearness_terms(values, known)
-    return what, doubt if known.measured or not known.threshold else f"{doubt}, in logits"
+def terms(setup: Setup) -> tuple[str, str]:
+    what, doubt = clearness_terms(setup)
+    return what, doubt if setup.measured or not setup.threshold else f"{doubt}, in logits"

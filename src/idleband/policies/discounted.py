@@ -9,13 +9,15 @@ L is their xi: their theorem asks for more than 1/2, their simulations have 0.6.
 """
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from idleband.arrays import Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.selection import top_m
-from idleband.policies.base import AtLeast, Floats, Ints, Known, Rng, Slot, explain_mean
+from idleband.policies.parameters import AtLeast
+from idleband.policies.protocol import Feedback, Setup, Slot, explain_mean
 
 # Plays that have faded below this count as none: not far below, numbers lose their digits and are slow to compute with.
 FORGOTTEN = 1e-290
@@ -32,44 +34,46 @@ class State(NamedTuple):
     now: Ints  # (1,) the slot to which they are discounted
 
 
-def init(params: Params, known: Known) -> State:
-    return State(np.zeros(known.K), np.zeros(known.K), np.zeros(1, np.int64))
+def init(setup: Setup) -> State:
+    return State(np.zeros(setup.K), np.zeros(setup.K), np.zeros(1, np.int64))
 
 
 @jit
-def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     n = 0.0
-    for k in range(known.K):
+    for k in range(setup.K):
         n += state.plays[k]
-    log_n = params.L * math.log(max(n, 1.0))  # after slots without picks n may be below 1: no width, not a root of < 0
-    for k in range(known.K):
+    log_n = setup.params.L * math.log(
+        max(n, 1.0)
+    )  # after slots without picks n may be below 1: no width, not a root of < 0
+    for k in range(setup.K):
         plays = state.plays[k]
         if plays > FORGOTTEN:
-            slot.indices[k] = state.total[k] / plays + 2.0 * known.span * math.sqrt(log_n / plays)
-            state.total[k] *= params.discount  # for the next slot: the newest play counts 1 when it is ranked
-            state.plays[k] = plays * params.discount
+            slot.indices[k] = state.total[k] / plays + 2.0 * setup.span * math.sqrt(log_n / plays)
+            state.total[k] *= setup.params.discount  # for the next slot: the newest play counts 1 when it is ranked
+            state.plays[k] = plays * setup.params.discount
         else:
             slot.indices[k] = np.inf
             state.total[k] = 0.0
             state.plays[k] = 0.0
     state.now[0] = slot.t
-    return top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+    return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
 
 @jit
-def update(
-    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
-) -> None:
+def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
+    k, r = feedback.channel, feedback.reward
     late = state.now[0] - slot.t
-    weight = 1.0 if late <= 0 else params.discount**late
+    weight = 1.0 if late <= 0 else setup.params.discount**late
     state.total[k] += weight * r
     state.plays[k] += weight
 
 
 @jit
-def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
-    explain_mean(state.total, state.plays, slot, k, terms)
+def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
+    for k in range(setup.K):
+        explain_mean(state.total, state.plays, slot, k, terms)
 
 
-def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+def terms(setup: Setup) -> tuple[str, str]:
     return "discounted mean reward", "width of its confidence interval"

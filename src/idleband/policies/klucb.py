@@ -5,14 +5,15 @@ Komiyama, Honda and Nakagawa, ICML 2015. Rewards are rescaled from the scenario'
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from idleband.arrays import Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.kl import kl_upper, negative_entropy
 from idleband.kernels.selection import top_m
-from idleband.policies.base import Floats, Ints, Known, Rng, Slot, explain_mean, to_unit
+from idleband.policies.protocol import Feedback, Setup, Slot, explain_mean, to_unit
 
 
 class Params(NamedTuple):
@@ -26,36 +27,36 @@ class State(NamedTuple):
     last: Floats  # (K,) last index, where the next search starts
 
 
-def init(params: Params, known: Known) -> State:
-    return State(np.zeros(known.K), np.zeros(known.K), np.zeros(known.K), np.ones(known.K))
+def init(setup: Setup) -> State:
+    return State(np.zeros(setup.K), np.zeros(setup.K), np.zeros(setup.K), np.ones(setup.K))
 
 
 @jit
-def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     log_t = math.log(slot.t)
-    for k in range(known.K):
+    for k in range(setup.K):
         if state.plays[k] == 0.0:
             slot.indices[k] = np.inf
         else:
             mean = state.total[k] / state.plays[k]
             state.last[k] = kl_upper(mean, log_t / state.plays[k], state.last[k], state.entropy[k])
             slot.indices[k] = state.last[k]
-    return top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+    return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
 
 @jit
-def update(
-    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
-) -> None:
-    state.total[k] += to_unit(known, r)
+def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
+    k, r = feedback.channel, feedback.reward
+    state.total[k] += to_unit(setup, r)
     state.plays[k] += 1.0
     state.entropy[k] = negative_entropy(state.total[k] / state.plays[k])
 
 
 @jit
-def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
-    explain_mean(state.total, state.plays, slot, k, terms)
+def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
+    for k in range(setup.K):
+        explain_mean(state.total, state.plays, slot, k, terms)
 
 
-def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+def terms(setup: Setup) -> tuple[str, str]:
     return "mean reward on [0, 1]", "width of its confidence interval"

@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from idleband.arrays import Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import beta
 from idleband.kernels.selection import top_m
-from idleband.policies import good_or_not
-from idleband.policies.base import Floats, Ints, Known, Rng, Slot
-from idleband.policies.good_or_not import Sides, explain_sides, index, new_sides, observe, side_of
-from idleband.policies.sight import NEVER, age_of
+from idleband.policies import binary_whittle
+from idleband.policies.binary_whittle import Sides, explain_sides, index, new_sides, observe, side_of
+from idleband.policies.last_observation import NEVER, age_of
+from idleband.policies.protocol import Feedback, Setup, Slot
 
 
 class Params(NamedTuple):
@@ -28,32 +29,32 @@ class State(NamedTuple):
     moves: Floats  # (K, 2, 2) how often a side was followed by a side in the next slot, plus 1
 
 
-def init(params: Params, known: Known) -> State:
-    return State(new_sides(known), np.ones((known.K, 2, 2)))
+def init(setup: Setup) -> State:
+    return State(new_sides(setup), np.ones((setup.K, 2, 2)))
 
 
 @jit
-def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
-    for k in range(known.K):
-        p01 = beta(rng, state.moves[k, 0, 1], state.moves[k, 0, 0])
-        p10 = beta(rng, state.moves[k, 1, 0], state.moves[k, 1, 1])
-        slot.indices[k] = index(known, state.sides, k, slot.t, slot.sensed[k], p01, p10)
-    return top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
+    for k in range(setup.K):
+        p01 = beta(slot.rng, state.moves[k, 0, 1], state.moves[k, 0, 0])
+        p10 = beta(slot.rng, state.moves[k, 1, 0], state.moves[k, 1, 1])
+        slot.indices[k] = index(setup, state.sides, k, slot.t, slot.sensed[k], p01, p10)
+    return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
 
 @jit
-def update(
-    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
-) -> None:
-    side, sight = side_of(known, k, s), state.sides.sight
-    if sight.state[k] != NEVER and age_of(sight, k, slot.t) == 1:
-        state.moves[k, sight.state[k], side] += 1.0
+def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
+    k, s, r = feedback.channel, feedback.state, feedback.reward
+    side, last_observation = side_of(setup, k, s), state.sides.last_observation
+    if last_observation.state[k] != NEVER and age_of(last_observation, k, slot.t) == 1:
+        state.moves[k, last_observation.state[k], side] += 1.0
     observe(state.sides, k, side, r, slot.t)
 
 
 @jit
-def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
-    explain_sides(state.sides, k, terms)
+def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
+    for k in range(setup.K):
+        explain_sides(state.sides, k, terms)
 
 
-terms = good_or_not.terms
+terms = binary_whittle.terms

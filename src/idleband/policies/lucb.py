@@ -20,10 +20,12 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from idleband.arrays import Floats, Ints
 from idleband.kernels import ridge
 from idleband.kernels.compile import jit
 from idleband.policies import perturbation_aware as aware
-from idleband.policies.base import AtLeast, Floats, Ints, Known, Rng, Slot
+from idleband.policies.parameters import AtLeast
+from idleband.policies.protocol import Feedback, Setup, Slot
 
 
 class Params(NamedTuple):
@@ -48,60 +50,60 @@ class State(NamedTuple):
     estimates: aware.Estimates
 
 
-def init(params: Params, known: Known) -> State:
-    models = 1 if params.shared else known.K
+def init(setup: Setup) -> State:
+    models = 1 if setup.params.shared else setup.K
     return State(
-        A_inv=np.tile(np.eye(known.d) / params.lambda_, (models, 1, 1)),
-        theta=np.zeros((models, known.d)),
-        v=np.zeros((known.K, known.d)),
-        estimates=aware.new_estimates(known.K),
+        A_inv=np.tile(np.eye(setup.d) / setup.params.lambda_, (models, 1, 1)),
+        theta=np.zeros((models, setup.d)),
+        v=np.zeros((setup.K, setup.d)),
+        estimates=aware.new_estimates(setup.K),
     )
 
 
 @jit
-def predict(known: Known, params: Params, state: State, x: Floats, n_hat: Floats) -> None:
-    """The perturbation of every channel as its model has it now; x (K, d), n_hat (K,)."""
-    for k in range(known.K):
-        n_hat[k] = ridge.predict(state.theta, 0 if params.shared else k, x, k)
+def predict(setup: Setup, state: State, contexts: Floats, n_hat: Floats) -> None:
+    """The perturbation of every channel as its model has it now; contexts (K, d), n_hat (K,)."""
+    for k in range(setup.K):
+        n_hat[k] = ridge.predict(state.theta, 0 if setup.params.shared else k, contexts, k)
 
 
 @jit
-def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     estimates = state.estimates
-    predict(known, params, state, slot.x, estimates.n_hat)
-    places = aware.places_to_fill(known, params, estimates, slot)
-    for k in range(known.K):
+    predict(setup, state, slot.contexts, estimates.n_hat)
+    places = aware.places_to_fill(setup, estimates, slot)
+    for k in range(setup.K):
         estimates.predicted[k] = slot.t
-        if places > 0 and aware.contends(params, estimates, k):
-            m = 0 if params.shared else k
-            estimates.q[k] = ridge.width_squared(state.A_inv, m, slot.x, state.v, k)
+        if places > 0 and aware.contends(setup, estimates, k):
+            m = 0 if setup.params.shared else k
+            estimates.q[k] = ridge.width_squared(state.A_inv, m, slot.contexts, state.v, k)
             estimates.ranked[k] = slot.t
-    return aware.choose(known, params, params.L, params.beta, estimates, rng, slot, places, picks)
+    return aware.choose(setup, setup.params.L, setup.params.beta, estimates, slot, places, picks)
 
 
 @jit
-def update(
-    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
-) -> None:
+def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
+    k, s, r, n = feedback.channel, feedback.state, feedback.reward, feedback.perturbation
     estimates = state.estimates
-    aware.observe_play(known, params, estimates, k, s, slot.t)
-    m = 0 if params.shared else k
+    aware.observe_play(setup, estimates, k, s, slot.t)
+    m = 0 if setup.params.shared else k
     # What ranking computed serves again, unless the model has changed since: a shared one does so within the slot.
-    fresh = not params.shared and estimates.predicted[k] == slot.t
-    predicted = estimates.n_hat[k] if fresh else ridge.predict(state.theta, m, slot.x, k)
-    y = aware.lesson(known, params, k, s, r, n, predicted)
+    fresh = not setup.params.shared and estimates.predicted[k] == slot.t
+    predicted = estimates.n_hat[k] if fresh else ridge.predict(state.theta, m, slot.contexts, k)
+    y = aware.lesson(setup, k, s, r, n, predicted)
     if math.isnan(y):
         return
     if not fresh or estimates.ranked[k] != slot.t:
-        estimates.q[k] = ridge.width_squared(state.A_inv, m, slot.x, state.v, k)
+        estimates.q[k] = ridge.width_squared(state.A_inv, m, slot.contexts, state.v, k)
     estimates.predicted[k] = 0
     estimates.ranked[k] = 0
     ridge.learn(state.A_inv, state.theta, m, state.v, k, estimates.q[k], y - predicted)
 
 
 @jit
-def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
-    aware.explain_estimates(state.estimates, params.beta, k, terms)
+def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
+    for k in range(setup.K):
+        aware.explain_estimates(state.estimates, setup.params.beta, k, terms)
 
 
 terms = aware.terms

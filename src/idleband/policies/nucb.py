@@ -19,10 +19,11 @@ at its output, A in blocks, and training as above.
 """
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from idleband.arrays import Flags, Floats, Ints
 from idleband.errors import InputError
 from idleband.kernels import mlp
 from idleband.kernels.compile import jit
@@ -38,9 +39,10 @@ from idleband.kernels.covariance import (
     new_vectors,
     width_squared,
 )
-from idleband.kernels.rng import uniform
+from idleband.kernels.rng import Rng, uniform
 from idleband.policies import perturbation_aware as aware
-from idleband.policies.base import MOST_BYTES, AtLeast, Flags, Floats, Ints, Known, OneOf, Rng, Slot
+from idleband.policies.parameters import AtLeast, OneOf
+from idleband.policies.protocol import MAX_BYTES, Feedback, Setup, Slot
 
 # MP-Belief-NUCB has these parameters too. Below 1e-6 for lambda rounding is as large as the narrowest widths.
 Ridge = Annotated[float, AtLeast(1e-6), "lambda in A = lambda I + sum g g' / D"]
@@ -62,12 +64,12 @@ class Params(NamedTuple):
     L: Layers = 2
     D: Units = 16
     learning_rate: LearningRate = 0.005
-    # Departure: the paper has 0.1, with which the error of the cosine law stays at half its spread.
+    # Departure: the paper has 0.1, with which the error of the cosine model stays at half its spread.
     dropout: Dropout = 0.0
     batch: Batch = 16
     memory: Memory = 1000
     train_every: TrainEvery = 1
-    # Departure: without biases and with contexts on [0, 1] no network can represent a law with an offset.
+    # Departure: without biases and with contexts on [0, 1] no network can represent a model with an offset.
     centre: Centre = True
     constant: Constant = True
     covariance: CovarianceKind = FULL
@@ -106,89 +108,89 @@ class State(NamedTuple):
     estimates: aware.Estimates
 
 
-def check(params: Any, known: Known) -> None:
+def check(setup: Setup) -> None:
     """Refuse sizes that no machine has the memory for."""
-    models, inputs, units, per_unit = sizes(params, known)
+    models, inputs, units, per_unit = sizes(setup)
     entries = {FULL: (units * per_unit) ** 2, BLOCK: units * per_unit**2, DIAGONAL: units * per_unit}
     for setting, words, cure in (
         (
-            f"covariance = {COVARIANCES[params.covariance]}",
-            2 * entries[params.covariance],
-            "a smaller D or L" + ", or diagonal" * (params.covariance != DIAGONAL),
+            f"covariance = {COVARIANCES[setup.params.covariance]}",
+            2 * entries[setup.params.covariance],
+            "a smaller D or L" + ", or diagonal" * (setup.params.covariance != DIAGONAL),
         ),
-        (f"memory = {params.memory}", params.memory * (inputs + 1), "a smaller one"),
+        (f"memory = {setup.params.memory}", setup.params.memory * (inputs + 1), "a smaller one"),
     ):
         size = 8 * words * models
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise InputError(
-                f"{setting} would take {size / 2**30:,.0f} GiB with D = {params.D}, L = {params.L} and"
-                f" {'one network' if models == 1 else f'{models} networks'}; must be at most {MOST_BYTES // 2**30} GiB:"
+                f"{setting} would take {size / 2**30:,.0f} GiB with D = {setup.params.D}, L = {setup.params.L} and"
+                f" {'one network' if models == 1 else f'{models} networks'}; must be at most {MAX_BYTES // 2**30} GiB:"
                 f" choose {cure}" + ", or shared = true" * (models > 1)
             )
 
 
-def sizes(params: Any, known: Known) -> tuple[int, int, int, int]:
+def sizes(setup: Setup) -> tuple[int, int, int, int]:
     """How many networks, inputs, hidden units, and weights of a unit."""
-    inputs = known.d + params.constant
-    units = (params.L - 1) * params.D
-    return 1 if params.shared else known.K, inputs, units, mlp.rows(inputs, params.L, params.D)
+    inputs = setup.d + setup.params.constant
+    units = (setup.params.L - 1) * setup.params.D
+    return 1 if setup.params.shared else setup.K, inputs, units, mlp.rows(inputs, setup.params.L, setup.params.D)
 
 
-def init(params: Any, known: Known) -> State:
-    check(params, known)
-    L, D = params.L, params.D
-    models, inputs, units, per_unit = sizes(params, known)
+def init(setup: Setup) -> State:
+    check(setup)
+    L, D = setup.params.L, setup.params.D
+    models, inputs, units, per_unit = sizes(setup)
     return State(
         nets=mlp.new_nets(models, inputs, L, D),
-        covariance=new_covariance(params.covariance, models, units, per_unit, params.lambda_),
+        covariance=new_covariance(setup.params.covariance, models, units, per_unit, setup.params.lambda_),
         samples=Samples(
-            inputs=np.zeros((models, params.memory, inputs)),
-            y=np.zeros((models, params.memory)),
+            inputs=np.zeros((models, setup.params.memory, inputs)),
+            y=np.zeros((models, setup.params.memory)),
             seen=np.zeros(models, np.int64),
             untrained=np.zeros(models, np.int64),
             slots=np.zeros(models, np.int64),
         ),
-        passes=mlp.new_passes(known.K, inputs, L, D),
-        vectors=new_vectors(params.covariance, known.K, units, per_unit),
-        batch=mlp.new_batch(params.batch, inputs, L, D),
+        passes=mlp.new_passes(setup.K, inputs, L, D),
+        vectors=new_vectors(setup.params.covariance, setup.K, units, per_unit),
+        batch=mlp.new_batch(setup.params.batch, inputs, L, D),
         started=np.zeros(1, np.bool_),
         awaited=np.zeros(1, np.int64),
-        estimates=aware.new_estimates(known.K),
+        estimates=aware.new_estimates(setup.K),
     )
 
 
 @jit
-def predict(known: Known, params: Any, state: State, x: Floats, n_hat: Floats) -> None:
-    """The perturbation of every channel as its network has it now; x (K, d), n_hat (K,)."""
+def predict(setup: Setup, state: State, contexts: Floats, n_hat: Floats) -> None:
+    """The perturbation of every channel as its network has it now; contexts (K, d), n_hat (K,)."""
     inputs = state.samples.inputs.shape[2]
     a = state.passes.a
-    for k in range(known.K):
+    for k in range(setup.K):
         state.estimates.predicted[k] = 0  # what was kept for this slot's feedback is overwritten
-        for i in range(known.d):
-            a[k, 0, i] = 2.0 * x[k, i] - 1.0 if params.centre else x[k, i]
-        if params.constant:
-            a[k, 0, known.d] = 1.0
-        m = 0 if params.shared else k
+        for i in range(setup.d):
+            a[k, 0, i] = 2.0 * contexts[k, i] - 1.0 if setup.params.centre else contexts[k, i]
+        if setup.params.constant:
+            a[k, 0, setup.d] = 1.0
+        m = 0 if setup.params.shared else k
         mlp.forward(state.nets.W, m, inputs, a, k, k + 1)
         n_hat[k] = mlp.output(state.nets.W, m, inputs, a, k)
 
 
 @jit
-def differentiate(params: Any, state: State, k: int) -> None:
+def differentiate(setup: Setup, state: State, k: int) -> None:
     """vectors.g[k], the gradient of channel k's prediction in all weights, unit by unit, from the pass in passes[k]."""
     W, a, delta = state.nets.W, state.passes.a, state.passes.delta
     inputs = state.samples.inputs.shape[2]
     layers, per_unit, D = W.shape[1], W.shape[2], W.shape[3]
-    mlp.backward(W, 0 if params.shared else k, inputs, state.passes, k, 1.0)
+    mlp.backward(W, 0 if setup.params.shared else k, inputs, state.passes, k, 1.0)
     g, rows, filled = state.vectors.g, state.vectors.rows, state.vectors.filled
     count = 0
     for layer in range(layers):
         fan = inputs if layer == 0 else D
         for i in range(D):
             unit = layer * D + i
-            block = unit if params.covariance == BLOCK else 0
-            first = 0 if params.covariance == BLOCK else unit * per_unit
-            if params.covariance == BLOCK:
+            block = unit if setup.params.covariance == BLOCK else 0
+            first = 0 if setup.params.covariance == BLOCK else unit * per_unit
+            if setup.params.covariance == BLOCK:
                 count = 0
             slope = delta[k, layer, i]
             if a[k, layer + 1, i] > 0.0:
@@ -207,7 +209,7 @@ def differentiate(params: Any, state: State, k: int) -> None:
 
 
 @jit
-def train(params: Any, state: State, m: int, rng: Rng) -> None:
+def train(setup: Setup, state: State, m: int, rng: Rng) -> None:
     """One step for network m, on its new samples and others drawn from its store."""
     samples, batch = state.samples, state.batch
     size, memory, inputs = batch.y.size, samples.y.shape[1], samples.inputs.shape[2]
@@ -223,95 +225,94 @@ def train(params: Any, state: State, m: int, rng: Rng) -> None:
         batch.y[b] = samples.y[m, place]
     samples.untrained[m] = 0
     samples.slots[m] = 0
-    mlp.train(state.nets, m, inputs, batch, params.learning_rate, params.dropout, rng)
+    mlp.train(state.nets, m, inputs, batch, setup.params.learning_rate, setup.params.dropout, rng)
 
 
 @jit
-def begin_slot(known: Known, params: Any, state: State, rng: Rng, slot: Slot) -> None:
+def begin_slot(setup: Setup, state: State, slot: Slot) -> None:
     """Predict the perturbation of every channel, into estimates.n_hat."""
     if not state.started[0]:
         state.started[0] = True
         for m in range(state.nets.W.shape[0]):
-            mlp.initialise(state.nets.W, m, state.samples.inputs.shape[2], rng)
-    if params.shared and state.awaited[0] > 0:  # of the last slot, and now they are too late
-        end_slot(params, state, rng)
-    predict(known, params, state, slot.x, state.estimates.n_hat)
-    for k in range(known.K):
+            mlp.initialise(state.nets.W, m, state.samples.inputs.shape[2], slot.rng)
+    if setup.params.shared and state.awaited[0] > 0:  # of the last slot, and now they are too late
+        end_slot(setup, state, slot.rng)
+    predict(setup, state, slot.contexts, state.estimates.n_hat)
+    for k in range(setup.K):
         state.estimates.predicted[k] = slot.t
 
 
 @jit
-def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     estimates = state.estimates
-    begin_slot(known, params, state, rng, slot)
-    places = aware.places_to_fill(known, params, estimates, slot)
-    for k in range(known.K):
-        if places > 0 and aware.contends(params, estimates, k):
-            differentiate(params, state, k)
-            estimates.q[k] = width_squared(state.covariance, 0 if params.shared else k, state.vectors, k)
+    begin_slot(setup, state, slot)
+    places = aware.places_to_fill(setup, estimates, slot)
+    for k in range(setup.K):
+        if places > 0 and aware.contends(setup, estimates, k):
+            differentiate(setup, state, k)
+            estimates.q[k] = width_squared(state.covariance, 0 if setup.params.shared else k, state.vectors, k)
             estimates.ranked[k] = slot.t
-    count = aware.choose(known, params, params.base_L, params.gamma, estimates, rng, slot, places, picks)
+    count = aware.choose(setup, setup.params.base_L, setup.params.gamma, estimates, slot, places, picks)
     state.awaited[0] = count
     return count
 
 
 @jit
-def end_slot(params: Any, state: State, rng: Rng) -> None:
+def end_slot(setup: Setup, state: State, rng: Rng) -> None:
     """A shared network takes its step when all channels of a slot have reported, not after each."""
     state.awaited[0] = 0
     if state.samples.untrained[0] > 0:
         state.samples.slots[0] += 1
-        if state.samples.slots[0] >= params.train_every:
-            train(params, state, 0, rng)
+        if state.samples.slots[0] >= setup.params.train_every:
+            train(setup, state, 0, rng)
             for k in range(state.estimates.predicted.size):
                 state.estimates.predicted[k] = 0
 
 
 @jit
-def update(
-    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
-) -> None:
-    aware.observe_play(known, params, state.estimates, k, s, slot.t)
-    recall(known, params, state, slot, k)
-    y = aware.lesson(known, params, k, s, r, n, state.estimates.n_hat[k])
+def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
+    k, s, r, n = feedback.channel, feedback.state, feedback.reward, feedback.perturbation
+    aware.observe_play(setup, state.estimates, k, s, slot.t)
+    recall(setup, state, slot, k)
+    y = aware.lesson(setup, k, s, r, n, state.estimates.n_hat[k])
     if not math.isnan(y):
-        take_in(params, state, slot, k, y)
-    train_if_due(params, state, rng, k)
+        take_in(setup, state, slot, k, y)
+    train_if_due(setup, state, slot.rng, k)
 
 
 @jit
-def train_if_due(params: Any, state: State, rng: Rng, k: int) -> None:
+def train_if_due(setup: Setup, state: State, rng: Rng, k: int) -> None:
     """Channel k has reported: a step of its network, if it is time."""
-    if params.shared:
+    if setup.params.shared:
         state.awaited[0] -= 1
         if state.awaited[0] <= 0:
-            end_slot(params, state, rng)
-    elif state.samples.untrained[k] >= params.train_every:
-        train(params, state, k, rng)
+            end_slot(setup, state, rng)
+    elif state.samples.untrained[k] >= setup.params.train_every:
+        train(setup, state, k, rng)
 
 
 @jit
-def recall(known: Known, params: Any, state: State, slot: Slot, k: int) -> None:
+def recall(setup: Setup, state: State, slot: Slot, k: int) -> None:
     """Make sure that estimates.n_hat[k] and the pass behind it are of this slot."""
     estimates = state.estimates
     if estimates.predicted[k] != slot.t:
-        predict(known, params, state, slot.x, estimates.n_hat)
-        for j in range(known.K):
+        predict(setup, state, slot.contexts, estimates.n_hat)
+        for j in range(setup.K):
             estimates.predicted[j] = slot.t
             estimates.ranked[j] = 0
 
 
 @jit
-def take_in(params: Any, state: State, slot: Slot, k: int, y: float) -> None:
+def take_in(setup: Setup, state: State, slot: Slot, k: int, y: float) -> None:
     """Take what was measured on channel k into A and into the store."""
     estimates, samples = state.estimates, state.samples
-    m = 0 if params.shared else k
-    if params.shared or estimates.ranked[k] != slot.t:
+    m = 0 if setup.params.shared else k
+    if setup.params.shared or estimates.ranked[k] != slot.t:
         if estimates.ranked[k] != slot.t:
-            differentiate(params, state, k)
+            differentiate(setup, state, k)
         width_squared(state.covariance, m, state.vectors, k)  # a shared A has changed within the slot
     estimates.ranked[k] = 0
-    learn(state.covariance, m, state.vectors, k, float(params.D))
+    learn(state.covariance, m, state.vectors, k, float(setup.params.D))
 
     place = samples.seen[m] % samples.y.shape[1]
     for j in range(samples.inputs.shape[2]):
@@ -322,8 +323,9 @@ def take_in(params: Any, state: State, slot: Slot, k: int, y: float) -> None:
 
 
 @jit
-def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
-    aware.explain_estimates(state.estimates, params.gamma, k, terms)
+def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
+    for k in range(setup.K):
+        aware.explain_estimates(state.estimates, setup.params.gamma, k, terms)
 
 
 terms = aware.terms

@@ -19,14 +19,16 @@ in `select`, and in `update` calls `observe_play` and learns `lesson(...)`, unle
 """
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from idleband.arrays import Flags, Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import normal
 from idleband.kernels.selection import top_m
-from idleband.policies.base import ESTIMATE, WIDTH, AtLeast, Flags, Floats, Ints, Known, OneOf, Rng, Slot
+from idleband.policies.parameters import AtLeast, OneOf
+from idleband.policies.protocol import ESTIMATE, WIDTH, Setup, Slot
 from idleband.policies.regenerative import (
     IDLE,
     Blocks,
@@ -97,27 +99,25 @@ def new_estimates(K: int) -> Estimates:
 
 
 @jit
-def places_to_fill(known: Known, params: Any, estimates: Estimates, slot: Slot) -> int:
+def places_to_fill(setup: Setup, estimates: Estimates, slot: Slot) -> int:
     """How many places are given away in this slot; in the slot frame all of them."""
-    if params.frame == SLOT:
-        return known.M
-    return free_places(estimates.blocks, slot, known.M, params.synchronous)
+    if setup.params.frame == SLOT:
+        return setup.M
+    return free_places(estimates.blocks, slot, setup.M, setup.params.synchronous)
 
 
 @jit
-def contends(params: Any, estimates: Estimates, k: int) -> bool:
+def contends(setup: Setup, estimates: Estimates, k: int) -> bool:
     """Whether channel k can get a place now, and needs an index: not if it is in a block."""
-    return params.frame == SLOT or estimates.blocks.phase[k] == IDLE
+    return setup.params.frame == SLOT or estimates.blocks.phase[k] == IDLE
 
 
 @jit
 def choose(
-    known: Known,
-    params: Any,
+    setup: Setup,
     L: float,
     factor: float,
     estimates: Estimates,
-    rng: Rng,
     slot: Slot,
     places: int,
     picks: Ints,
@@ -126,64 +126,64 @@ def choose(
     of the state term, factor that of the prediction."""
     blocks = estimates.blocks
     if places > 0:
-        log_time = L * math.log(slot.t) if params.frame == SLOT else log_slots(blocks, L)
-        for k in range(known.K):
-            if contends(params, estimates, k):
+        log_time = L * math.log(slot.t) if setup.params.frame == SLOT else log_slots(blocks, L)
+        for k in range(setup.K):
+            if contends(setup, estimates, k):
                 delta = factor * math.sqrt(estimates.q[k])
-                if params.width == SAMPLED:
-                    delta *= normal(rng)
-                index = base(known, params, estimates, k, log_time)
-                index += estimates.n_hat[k] if params.estimate == ADD else -estimates.n_hat[k]
-                index += -delta if params.width == PESSIMISTIC else delta
+                if setup.params.width == SAMPLED:
+                    delta *= normal(slot.rng)
+                index = base(setup, estimates, k, log_time)
+                index += estimates.n_hat[k] if setup.params.estimate == ADD else -estimates.n_hat[k]
+                index += -delta if setup.params.width == PESSIMISTIC else delta
                 slot.indices[k] = index
-    if params.frame == SLOT:
-        count = top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+    if setup.params.frame == SLOT:
+        count = top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
     else:
         if places > 0:
             start_blocks(blocks, slot, places, picks)
         count = playing(blocks, picks)
-    if params.replace != NEVER:
-        replace(known, params, estimates, slot, picks, count)
+    if setup.params.replace != NEVER:
+        replace(setup, estimates, slot, picks, count)
     return count
 
 
 @jit
-def base(known: Known, params: Any, estimates: Estimates, k: int, log_time: float) -> float:
+def base(setup: Setup, estimates: Estimates, k: int, log_time: float) -> float:
     """The state term of channel k's index; log_time is L ln t, or L ln t2 in RCA's frame."""
-    blockwise = params.frame == RCA and params.base == INDEX
+    blockwise = setup.params.frame == RCA and setup.params.base == INDEX
     data = estimates.blocks.slots[k] if blockwise else estimates.plays[k]
     if data == 0.0:
-        return np.inf if params.explore_first else 0.0
-    if params.base == NO_BASE:
+        return np.inf if setup.params.explore_first else 0.0
+    if setup.params.base == NO_BASE:
         return 0.0
     if blockwise:
-        return block_index(estimates.blocks, k, known.h_span, log_time)
+        return block_index(estimates.blocks, k, setup.h_span, log_time)
     mean = estimates.total_h[k] / estimates.plays[k]
-    if params.base == INDEX:
-        mean += known.h_span * math.sqrt(log_time / estimates.plays[k])
+    if setup.params.base == INDEX:
+        mean += setup.h_span * math.sqrt(log_time / estimates.plays[k])
     return mean
 
 
 @jit
-def replace(known: Known, params: Any, estimates: Estimates, slot: Slot, picks: Ints, count: int) -> None:
+def replace(setup: Setup, estimates: Estimates, slot: Slot, picks: Ints, count: int) -> None:
     """Lines 12-19: outsiders in channel order, each with margin >= 0, take the place of the first candidate whose
     margin is <= 0 and smaller."""
     margin, outside = estimates.margin, estimates.outside
-    for k in range(known.K):
+    for k in range(setup.K):
         s = slot.sensed[k]
         if s < 0:  # departure: line 6 observes every state, a base station that senses only what it plays cannot
             term = estimates.total_h[k] / estimates.plays[k] if estimates.plays[k] > 0.0 else 1.0
-        elif params.replace == BY_REWARD:
-            term = known.h[k, s]
+        elif setup.params.replace == BY_REWARD:
+            term = setup.h[k, s]
         else:
-            term = 1.0 if known.good[k, s] else 0.0
+            term = 1.0 if setup.good[k, s] else 0.0
         margin[k] = term - estimates.n_hat[k]
         outside[k] = slot.available[k]
     weak = 0
     for i in range(count):
         outside[picks[i]] = False
         weak += margin[picks[i]] <= 0.0
-    for j in range(known.K):
+    for j in range(setup.K):
         if weak == 0:
             break
         if outside[j] and margin[j] >= 0.0:
@@ -192,35 +192,35 @@ def replace(known: Known, params: Any, estimates: Estimates, slot: Slot, picks: 
                 if margin[out] <= 0.0 and margin[out] < margin[j]:
                     picks[i] = j
                     weak -= margin[j] > 0.0
-                    if params.frame == RCA:
+                    if setup.params.frame == RCA:
                         drop(estimates.blocks, out)
                         begin(estimates.blocks, j, slot.t)
                     break
 
 
 @jit
-def observe_play(known: Known, params: Any, estimates: Estimates, k: int, s: int, t: int) -> None:
+def observe_play(setup: Setup, estimates: Estimates, k: int, s: int, t: int) -> None:
     """Channel k was played in slot t and was in state s."""
-    h = known.h[k, s]
+    h = setup.h[k, s]
     estimates.total_h[k] += h
     estimates.plays[k] += 1.0
-    if params.frame == RCA:
-        observe(estimates.blocks, k, s, t, h, params.synchronous)
+    if setup.params.frame == RCA:
+        observe(estimates.blocks, k, s, t, h, setup.params.synchronous)
 
 
 @jit
-def lesson(known: Known, params: Any, k: int, s: int, r: float, n: float, predicted: float) -> float:
+def lesson(setup: Setup, k: int, s: int, r: float, n: float, predicted: float) -> float:
     """What the model is told that the perturbation was; nan: nothing to learn."""
-    if params.target == PREDICTION:
+    if setup.params.target == PREDICTION:
         return predicted
-    if params.target == REWARD:
+    if setup.params.target == REWARD:
         return r
-    if known.measured:
+    if setup.measured:
         return n
-    if not known.threshold:
-        return known.h[k, s] - r
-    if known.good[k, s]:
-        return 1.0 if r <= known.low else 0.0  # a chance of being spoilt instead of a size
+    if not setup.threshold:
+        return setup.h[k, s] - r
+    if setup.good[k, s]:
+        return 1.0 if r <= setup.low else 0.0  # a chance of being spoilt instead of a size
     return np.nan  # a bad channel pays 0.1 whatever the perturbation
 
 
@@ -230,11 +230,11 @@ def explain_estimates(estimates: Estimates, factor: float, k: int, terms: Floats
     terms[k, WIDTH] = factor * math.sqrt(estimates.q[k])
 
 
-def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+def terms(setup: Setup) -> tuple[str, str]:
     """What the models estimate: see `lesson`."""
-    if values["target"] == TARGETS[REWARD]:
+    if setup.params.target == REWARD:
         what = "reward"
-    elif known.measured or not known.threshold:
+    elif setup.measured or not setup.threshold:
         what = "perturbation"
     else:
         what = "chance to be spoilt"

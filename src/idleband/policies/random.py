@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
+from idleband.arrays import Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import uniform
-from idleband.policies.base import Ints, Known, Rng, Slot
+from idleband.policies.protocol import Feedback, Setup, Slot
 
 
 class Params(NamedTuple):
@@ -15,21 +16,21 @@ class State(NamedTuple):
     pass
 
 
-def init(params: Params, known: Known) -> State:
+def init(setup: Setup) -> State:
     return State()
 
 
 @jit
-def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
+def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     """Selection sampling: each channel in turn, with the chance that the places left give it."""
     left = 0
-    for k in range(known.K):
+    for k in range(setup.K):
         left += slot.available[k]
-    places = min(known.M, left)
+    places = min(setup.M, left)
     count = 0
-    for k in range(known.K):
+    for k in range(setup.K):
         if slot.available[k]:
-            if uniform(rng) * left < places - count:
+            if uniform(slot.rng) * left < places - count:
                 picks[count] = k
                 count += 1
             left -= 1
@@ -37,7 +38,5 @@ def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, pic
 
 
 @jit
-def update(
-    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
-) -> None:
+def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
     pass

@@ -23,13 +23,15 @@ and feeds `observe` with what it learns from. RCA-M, the plain version, is at th
 """
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from idleband.arrays import Flags, Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.selection import top_m
-from idleband.policies.base import ESTIMATE, WIDTH, AtLeast, Flags, Floats, Ints, Known, Rng, Slot
+from idleband.policies.parameters import AtLeast
+from idleband.policies.protocol import ESTIMATE, WIDTH, Feedback, Setup, Slot
 
 IDLE, SB1, SB2, DONE = range(4)  # DONE: block over, but the place is kept until all are refilled together
 PATIENCE = 1000  # slots without news after which a block is dropped: its channel may never report
@@ -173,34 +175,34 @@ class Params(NamedTuple):
     synchronous: Annotated[bool, "refill all places together, when the last block ends"] = False
 
 
-def init(params: Params, known: Known) -> Blocks:
-    return new_blocks(known.K)
+def init(setup: Setup) -> Blocks:
+    return new_blocks(setup.K)
 
 
 @jit
-def select(known: Known, params: Params, blocks: Blocks, rng: Rng, slot: Slot, picks: Ints) -> int:
-    places = free_places(blocks, slot, known.M, params.synchronous)
+def select(setup: Setup, blocks: Blocks, slot: Slot, picks: Ints) -> int:
+    places = free_places(blocks, slot, setup.M, setup.params.synchronous)
     if places > 0:
-        log_t2 = log_slots(blocks, params.L)
-        for k in range(known.K):
-            slot.indices[k] = block_index(blocks, k, known.span, log_t2)
+        log_t2 = log_slots(blocks, setup.params.L)
+        for k in range(setup.K):
+            slot.indices[k] = block_index(blocks, k, setup.span, log_t2)
         start_blocks(blocks, slot, places, picks)
     return playing(blocks, picks)
 
 
 @jit
-def update(
-    known: Known, params: Params, blocks: Blocks, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
-) -> None:
-    observe(blocks, k, s, slot.t, r, params.synchronous)
+def update(setup: Setup, blocks: Blocks, slot: Slot, feedback: Feedback) -> None:
+    k, s, r = feedback.channel, feedback.state, feedback.reward
+    observe(blocks, k, s, slot.t, r, setup.params.synchronous)
 
 
 @jit
-def explain(known: Known, params: Params, blocks: Blocks, slot: Slot, k: int, terms: Floats) -> None:
-    if blocks.slots[k] > 0.0:
-        terms[k, ESTIMATE] = blocks.total[k] / blocks.slots[k]
-        terms[k, WIDTH] = known.span * math.sqrt(log_slots(blocks, params.L) / blocks.slots[k])
+def explain(setup: Setup, blocks: Blocks, slot: Slot, terms: Floats) -> None:
+    for k in range(setup.K):
+        if blocks.slots[k] > 0.0:
+            terms[k, ESTIMATE] = blocks.total[k] / blocks.slots[k]
+            terms[k, WIDTH] = setup.span * math.sqrt(log_slots(blocks, setup.params.L) / blocks.slots[k])
 
 
-def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+def terms(setup: Setup) -> tuple[str, str]:
     return "mean reward in blocks", "width of its confidence interval"

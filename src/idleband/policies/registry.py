@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
 
-from idleband import own
+from idleband import user_code
 from idleband.errors import InputError, check_name, unknown
 from idleband.policies import (
     belief,
     belief_lucb,
     belief_nucb,
     discounted,
-    episodes,
+    episodic_thompson,
     klucb,
     learned_whittle,
     lucb,
@@ -22,7 +22,7 @@ from idleband.policies import (
     thompson,
     ucb,
 )
-from idleband.policies.base import CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, Policy
+from idleband.policies.protocol import CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, Policy
 
 C = TypeVar("C")
 
@@ -89,7 +89,7 @@ POLICIES: dict[str, Policy] = {
             "Akbarzadeh and Mahajan, IEEE-TCNS 2024",
         ),
         _built_in(
-            "mp-ts-episodes", episodes, _NO_MORE, "Thompson sampling of chains in episodes, on a grid",
+            "mp-ts-episodes", episodic_thompson, _NO_MORE, "Thompson sampling of chains in episodes, on a grid",
             "Jung, Abeille and Tewari 2019",
         ),
         _built_in(
@@ -131,17 +131,22 @@ POLICIES: dict[str, Policy] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class ConfiguredPolicy:
     """A policy with all its parameters: what one line of a comparison is."""
 
     policy: Policy
     values: dict[str, Any]  # every parameter, as users write them
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Case) and (self.policy, self.values) == (other.policy, other.values)
+        return isinstance(other, ConfiguredPolicy) and (self.policy, self.values) == (other.policy, other.values)
 
     def __hash__(self) -> int:
         return hash((self.policy.name, self.policy.source, *self.values.values()))
+
+    @property
+    def params(self) -> Any:
+        """The parameters as the compiled functions read them."""
+        return self.policy.compiled_params(self.values)
 
     @property
     def label(self) -> str:
@@ -165,16 +170,16 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def policy(source: "str | Policy | Case | type", /, **parameters: Any) -> Case:
+def policy(source: "str | Policy | ConfiguredPolicy | type", /, **parameters: Any) -> ConfiguredPolicy:
     """A policy by its name, `file.py:name`, or the decorated class itself, with parameters over the defaults.
 
     >>> policy("mp-lucb", beta=0.5).values["frame"]
     'slot'
     """
-    if isinstance(source, Case):
-        return Case(source.policy, source.policy.values({**source.values, **parameters}))
+    if isinstance(source, ConfiguredPolicy):
+        return ConfiguredPolicy(source.policy, source.policy.values({**source.values, **parameters}))
     found = source if isinstance(source, Policy) else _find(source)
-    return Case(found, found.values(parameters))
+    return ConfiguredPolicy(found, found.values(parameters))
 
 
 def _find(source: Any) -> Policy:
@@ -186,7 +191,7 @@ def _find(source: Any) -> Policy:
     if not isinstance(source, str):
         raise InputError(f"policy = {source!r}: must be a name, file.py:name, or a class under @idleband.register")
     if ".py:" in source:
-        return cast(Policy, own.find(source, "policy", "_idleband_policy", "register"))
+        return cast(Policy, user_code.find(source, "policy", "_idleband_policy", "register"))
     if source.endswith(".py"):
         raise InputError(f"policy {source}: give the name of a policy in it, too: {source}:NAME")
     if source not in POLICIES:
@@ -205,10 +210,10 @@ class _NoParams(NamedTuple):
 
 
 ARGUMENTS = {
-    "init": "params, known",
-    "select": "known, params, state, rng, slot, picks",
-    "update": "known, params, state, rng, slot, k, s, r, n",
-    "predict": "known, params, state, x, n_hat",
+    "init": "setup",
+    "select": "setup, state, slot, picks",
+    "update": "setup, state, slot, feedback",
+    "predict": "setup, state, contexts, out",
 }
 OPTIONAL = ("predict",)
 
@@ -222,13 +227,13 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
     >>> @register(name="first-channels")
     ... class FirstChannels:
     ...     "The first M channels, always."
-    ...     def init(params, known):
+    ...     def init(setup):
     ...         return ()
-    ...     def select(known, params, state, rng, slot, picks):
-    ...         for m in range(known.M):
+    ...     def select(setup, state, slot, picks):
+    ...         for m in range(setup.M):
     ...             picks[m] = m
-    ...         return known.M
-    ...     def update(known, params, state, rng, slot, k, s, r, n):
+    ...         return setup.M
+    ...     def update(setup, state, slot, feedback):
     ...         pass
     >>> policy("first-channels").label
     'first-channels'
@@ -236,12 +241,12 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
 
     def add(cls: type[C]) -> type[C]:
         public = check_name(name or cls.__name__, "policy")
-        functions = own.functions_of(cls, f"policy {public}", ARGUMENTS, OPTIONAL)
+        functions = user_code.functions_of(cls, f"policy {public}", ARGUMENTS, OPTIONAL)
         if public in POLICIES and POLICIES[public].source is None:
             raise InputError(f"policy {public}: this name is taken by a policy of the package")
-        source, cacheable = own.source_of(cls, f"policy {public}")
+        source, cacheable = user_code.source_of(cls, f"policy {public}")
         made = Policy(
-            public, own.description_of(cls, "a policy of your own"), cls.__module__, vars(cls).get("Params", _NoParams),
+            public, user_code.description_of(cls, "a policy of your own"), cls.__module__, vars(cls).get("Params", _NoParams),
             functions["init"], functions["select"], functions["update"], functions.get("predict"),
             source=source, cacheable=cacheable,
         )  # fmt: skip

@@ -11,14 +11,16 @@ row or, if that has left the window, is not taken in.
 """
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from idleband.arrays import Floats, Ints
 from idleband.errors import InputError
 from idleband.kernels.compile import jit
 from idleband.kernels.selection import top_m
-from idleband.policies.base import MOST_BYTES, AtLeast, Floats, Ints, Known, Rng, Slot, explain_mean
+from idleband.policies.parameters import AtLeast
+from idleband.policies.protocol import MAX_BYTES, Feedback, Setup, Slot, explain_mean
 
 
 class Params(NamedTuple):
@@ -36,40 +38,42 @@ class State(NamedTuple):
     plays: Floats  # (K,)
 
 
-def check(params: Params, known: Known) -> None:
+def check(setup: Setup) -> None:
     """Refuse a window that no machine has the memory for."""
-    size = 16 * params.window * known.M
-    if size > MOST_BYTES:
+    size = 16 * setup.params.window * setup.M
+    if size > MAX_BYTES:
         raise InputError(
-            f"window = {params.window} would take {size / 2**30:,.0f} GiB with {known.M} users; must be at most"
-            f" {MOST_BYTES // 2**30} GiB: choose a smaller one"
+            f"window = {setup.params.window} would take {size / 2**30:,.0f} GiB with {setup.M} users; must be at most"
+            f" {MAX_BYTES // 2**30} GiB: choose a smaller one"
         )
 
 
-def init(params: Params, known: Known) -> State:
-    check(params, known)
+def init(setup: Setup) -> State:
+    check(setup)
     return State(
-        channels=np.zeros((params.window, known.M), np.int64),
-        rewards=np.zeros((params.window, known.M)),
-        filled=np.zeros(params.window, np.int64),
-        slot_of=np.zeros(params.window, np.int64),
+        channels=np.zeros((setup.params.window, setup.M), np.int64),
+        rewards=np.zeros((setup.params.window, setup.M)),
+        filled=np.zeros(setup.params.window, np.int64),
+        slot_of=np.zeros(setup.params.window, np.int64),
         now=np.zeros(1, np.int64),
-        total=np.zeros(known.K),
-        plays=np.zeros(known.K),
+        total=np.zeros(setup.K),
+        plays=np.zeros(setup.K),
     )
 
 
 @jit
-def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
-    for t in range(max(state.now[0] + 1, slot.t - params.window), slot.t):  # slots in which nobody asked: none, usually
+def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
+    for t in range(
+        max(state.now[0] + 1, slot.t - setup.params.window), slot.t
+    ):  # slots in which nobody asked: none, usually
         start_row(state, t)
-    log_t = params.L * math.log(min(slot.t, params.window))
-    for k in range(known.K):
+    log_t = setup.params.L * math.log(min(slot.t, setup.params.window))
+    for k in range(setup.K):
         plays = max(state.plays[k], 1.0)
-        bound = state.total[k] / plays + known.span * math.sqrt(log_t / plays)
+        bound = state.total[k] / plays + setup.span * math.sqrt(log_t / plays)
         slot.indices[k] = bound if state.plays[k] > 0.0 else np.inf
     start_row(state, slot.t)  # after ranking: slot t - window counts for the last time
-    return top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+    return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
 
 @jit
@@ -99,12 +103,11 @@ def sum_anew(state: State) -> None:
 
 
 @jit
-def update(
-    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
-) -> None:
-    row = slot.t % params.window
+def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
+    k, r = feedback.channel, feedback.reward
+    row = slot.t % setup.params.window
     place = state.filled[row]
-    if state.slot_of[row] != slot.t or place == known.M:  # too late, or more than a slot can have
+    if state.slot_of[row] != slot.t or place == setup.M:  # too late, or more than a slot can have
         return
     state.channels[row, place] = k
     state.rewards[row, place] = r
@@ -114,9 +117,10 @@ def update(
 
 
 @jit
-def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
-    explain_mean(state.total, state.plays, slot, k, terms)
+def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
+    for k in range(setup.K):
+        explain_mean(state.total, state.plays, slot, k, terms)
 
 
-def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+def terms(setup: Setup) -> tuple[str, str]:
     return "mean reward in the window", "width of its confidence interval"

@@ -7,14 +7,15 @@ their prior.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from idleband.arrays import Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import beta
 from idleband.kernels.selection import top_m
-from idleband.policies.base import ESTIMATE, WIDTH, Floats, Ints, Known, Rng, Slot, to_unit
+from idleband.policies.protocol import ESTIMATE, WIDTH, Feedback, Setup, Slot, to_unit
 
 
 class Params(NamedTuple):
@@ -26,33 +27,33 @@ class State(NamedTuple):
     failures: Floats  # (K,)
 
 
-def init(params: Params, known: Known) -> State:
-    return State(np.ones(known.K), np.ones(known.K))
+def init(setup: Setup) -> State:
+    return State(np.ones(setup.K), np.ones(setup.K))
 
 
 @jit
-def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
-    for k in range(known.K):
+def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
+    for k in range(setup.K):
         unplayed = state.successes[k] + state.failures[k] == 2.0
-        slot.indices[k] = np.inf if unplayed else beta(rng, state.successes[k], state.failures[k])
-    return top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+        slot.indices[k] = np.inf if unplayed else beta(slot.rng, state.successes[k], state.failures[k])
+    return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
 
 @jit
-def update(
-    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
-) -> None:
-    share = to_unit(known, r)
+def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
+    k, r = feedback.channel, feedback.reward
+    share = to_unit(setup, r)
     state.successes[k] += share
     state.failures[k] += 1.0 - share
 
 
 @jit
-def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
-    a, b = state.successes[k], state.failures[k]
-    terms[k, ESTIMATE] = a / (a + b)
-    terms[k, WIDTH] = math.sqrt(a * b / (a + b + 1.0)) / (a + b)
+def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
+    for k in range(setup.K):
+        a, b = state.successes[k], state.failures[k]
+        terms[k, ESTIMATE] = a / (a + b)
+        terms[k, WIDTH] = math.sqrt(a * b / (a + b + 1.0)) / (a + b)
 
 
-def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+def terms(setup: Setup) -> tuple[str, str]:
     return "posterior mean on [0, 1]", "standard deviation of its posterior, of which the index is a draw"

@@ -5,13 +5,15 @@ width has L = 3/2.
 """
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from idleband.arrays import Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.selection import top_m
-from idleband.policies.base import AtLeast, Floats, Ints, Known, Rng, Slot, explain_mean
+from idleband.policies.parameters import AtLeast
+from idleband.policies.protocol import Feedback, Setup, Slot, explain_mean
 
 
 class Params(NamedTuple):
@@ -23,32 +25,32 @@ class State(NamedTuple):
     plays: Floats  # (K,)
 
 
-def init(params: Params, known: Known) -> State:
-    return State(np.zeros(known.K), np.zeros(known.K))
+def init(setup: Setup) -> State:
+    return State(np.zeros(setup.K), np.zeros(setup.K))
 
 
 @jit
-def select(known: Known, params: Params, state: State, rng: Rng, slot: Slot, picks: Ints) -> int:
-    log_t = params.L * math.log(slot.t)
-    for k in range(known.K):
+def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
+    log_t = setup.params.L * math.log(slot.t)
+    for k in range(setup.K):
         plays = max(state.plays[k], 1.0)
-        bound = state.total[k] / plays + known.span * math.sqrt(log_t / plays)
+        bound = state.total[k] / plays + setup.span * math.sqrt(log_t / plays)
         slot.indices[k] = bound if state.plays[k] > 0.0 else np.inf
-    return top_m(slot.indices, slot.available, known.M, slot.scratch, picks)
+    return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
 
 @jit
-def update(
-    known: Known, params: Params, state: State, rng: Rng, slot: Slot, k: int, s: int, r: float, n: float
-) -> None:
+def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
+    k, r = feedback.channel, feedback.reward
     state.total[k] += r
     state.plays[k] += 1.0
 
 
 @jit
-def explain(known: Known, params: Params, state: State, slot: Slot, k: int, terms: Floats) -> None:
-    explain_mean(state.total, state.plays, slot, k, terms)
+def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
+    for k in range(setup.K):
+        explain_mean(state.total, state.plays, slot, k, terms)
 
 
-def terms(values: dict[str, Any], known: Known) -> tuple[str, str]:
+def terms(setup: Setup) -> tuple[str, str]:
     return "mean reward", "width of its confidence interval"

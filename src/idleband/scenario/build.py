@@ -6,26 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from idleband import validation
+from idleband.arrays import Flags, Floats
 from idleband.errors import InputError, check_name, shown, unknown
-from idleband.scenario import fields
-from idleband.scenario.laws import law as find_law
-from idleband.scenario.markov import gilbert_elliot, irreducible
-from idleband.scenario.perturbation import Law
+from idleband.scenario.markov import gilbert_elliott, irreducible
+from idleband.scenario.perturbation import PerturbationModel
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.reward import HIGH, LOW, REWARDS
 from idleband.scenario.scenario import Perturbation, Scenario
-
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
+from idleband.scenario.user_models import model as find_model
 
 SENSING = ("played", "all")
 FEEDBACK = ("perturbation", "reward")
 CONTEXTS = ("uniform",)
 
-MOST_CHANNELS, MOST_STATES, MOST_ENTRIES = 100_000, 256, 1024
-SMALLEST_CHANCE = 1e-100
+MAX_CHANNELS, MAX_STATES, MAX_ENTRIES = 100_000, 256, 1024
+MIN_PROBABILITY = 1e-100
 
 
 def scenario(source: "str | Path | Mapping[str, Any] | Scenario | None" = None, /, **changes: Any) -> Scenario:
@@ -43,12 +40,12 @@ def scenario(source: "str | Path | Mapping[str, Any] | Scenario | None" = None, 
         table = {}
     elif isinstance(source, Scenario):
         table = source.to_dict()
-        table["perturbation"]["kind"] = source.perturbation.law  # itself, whatever its name means by now
+        table["perturbation"]["kind"] = source.perturbation.model  # itself, whatever its name means by now
     elif isinstance(source, Mapping):
         table = dict(source)
     elif isinstance(source, Path) or str(source).endswith(".toml"):
         path = Path(source)
-        table = located(fields.table(read_toml(path).get("scenario", {}), "scenario"), path.parent)
+        table = located(validation.table(read_toml(path).get("scenario", {}), "scenario"), path.parent)
     else:
         table = {"base": source}
     return from_table(_merge(table, changes))
@@ -92,9 +89,9 @@ def located(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**table, "perturbation": place(given)} if given is not None else dict(table)
 
 
-def from_table(table: Mapping[str, Any], find: Callable[[Any], Law] = find_law) -> Scenario:
-    """Validate a table as it stands under [scenario] in a file. `find` gives the law that a kind means."""
-    fields.check_keys(table, KEYS, "scenario")
+def from_table(table: Mapping[str, Any], find: Callable[[Any], PerturbationModel] = find_model) -> Scenario:
+    """Validate a table as it stands under [scenario] in a file. `find` gives the model that a kind means."""
+    validation.check_keys(table, KEYS, "scenario")
     if "base" in table:
         own_channels = [key for key in CHANNEL_KEYS if key in table]
         if own_channels:
@@ -102,22 +99,22 @@ def from_table(table: Mapping[str, Any], find: Callable[[Any], Law] = find_law) 
         table = _merge(_preset(table["base"]), {k: v for k, v in table.items() if k != "base"})
     transition, rewards, good = _channels(table)
     K = len(transition)
-    context = fields.table(table.get("context", {}), "scenario.context")
-    fields.check_keys(context, ("kind", "dimension"), "scenario.context")
-    dimension = fields.whole(context.get("dimension", 8), "scenario.context.dimension", 1, MOST_ENTRIES)
+    context = validation.table(table.get("context", {}), "scenario.context")
+    validation.check_keys(context, ("kind", "dimension"), "scenario.context")
+    dimension = validation.whole(context.get("dimension", 8), "scenario.context.dimension", 1, MAX_ENTRIES)
     if "users" not in table:
         raise InputError(f"scenario.users is missing: how many channels to hand out in a slot, from 1 to {K}")
-    reward = fields.choice(table.get("reward", "threshold"), "scenario.reward", REWARDS)
+    reward = validation.choice(table.get("reward", "threshold"), "scenario.reward", REWARDS)
     return Scenario(
         name=check_name(table.get("name", "scenario"), "scenario.name"),
         transition=transition,
         rewards=rewards,
         good=good,
-        users=fields.whole(table["users"], "scenario.users", 1, K),
-        sensing=fields.choice(table.get("sensing", "played"), "scenario.sensing", SENSING),
-        feedback=fields.choice(table.get("feedback", "perturbation"), "scenario.feedback", FEEDBACK),
+        users=validation.whole(table["users"], "scenario.users", 1, K),
+        sensing=validation.choice(table.get("sensing", "played"), "scenario.sensing", SENSING),
+        feedback=validation.choice(table.get("feedback", "perturbation"), "scenario.feedback", FEEDBACK),
         reward=reward,
-        context=fields.choice(context.get("kind", "uniform"), "scenario.context.kind", CONTEXTS),
+        context=validation.choice(context.get("kind", "uniform"), "scenario.context.kind", CONTEXTS),
         dimension=dimension,
         perturbation=_perturbation(table.get("perturbation", {}), K, dimension, reward, find),
         availability=_availability(table.get("availability", ()), K),
@@ -160,10 +157,10 @@ def _channels(table: Mapping[str, Any]) -> tuple[tuple[Floats, ...], tuple[Float
         p01, p10 = _probabilities(table["p01"], "p01"), _probabilities(table["p10"], "p10")
         if len(p01) != len(p10):
             raise InputError(f"scenario.p10: has {len(p10)} entries, p01 has {len(p01)}; one per channel in both")
-        transition = tuple(gilbert_elliot(a, b) for a, b in zip(p01, p10, strict=True))
+        transition = tuple(gilbert_elliott(a, b) for a, b in zip(p01, p10, strict=True))
     rewards = _per_channel(table.get("rewards", (LOW, HIGH)), transition, "rewards")
     h = tuple(
-        np.array([fields.number(x, f"scenario.rewards, channel {k + 1}", -1e6, 1e6) for x in row])
+        np.array([validation.number(x, f"scenario.rewards, channel {k + 1}", -1e6, 1e6) for x in row])
         for k, row in enumerate(rewards)
     )
     for k, row in enumerate(h):
@@ -182,111 +179,119 @@ def _channels(table: Mapping[str, Any]) -> tuple[tuple[Floats, ...], tuple[Float
 
 
 def _probabilities(value: Any, field: str) -> list[float]:
-    values = fields.sequence(value, f"scenario.{field}", "one probability per channel")
-    if not 1 <= len(values) <= MOST_CHANNELS:
-        raise InputError(f"scenario.{field}: has {len(values)} channels; must be from 1 to {MOST_CHANNELS}")
+    values = validation.sequence(value, f"scenario.{field}", "one probability per channel")
+    if not 1 <= len(values) <= MAX_CHANNELS:
+        raise InputError(f"scenario.{field}: has {len(values)} channels; must be from 1 to {MAX_CHANNELS}")
     return [_probability(p, f"scenario.{field}, channel {k + 1}") for k, p in enumerate(values)]
 
 
 def _probability(value: Any, field: str) -> float:
-    """Above 0, and not so close to it that a stationary law would overflow."""
-    p = fields.number(value, field, 0, 1, above=True)
-    return fields.number(value, field, SMALLEST_CHANCE, 1) if p < SMALLEST_CHANCE else p
+    """Above 0, and not so close to it that a stationary distribution would overflow."""
+    p = validation.number(value, field, 0, 1, above=True)
+    return validation.number(value, field, MIN_PROBABILITY, 1) if p < MIN_PROBABILITY else p
 
 
 def _matrices(value: Any) -> tuple[Floats, ...]:
-    matrices = fields.sequence(value, "scenario.transition", "one matrix per channel")
-    if not 1 <= len(matrices) <= MOST_CHANNELS:
-        raise InputError(f"scenario.transition: has {len(matrices)} channels; must be from 1 to {MOST_CHANNELS}")
+    matrices = validation.sequence(value, "scenario.transition", "one matrix per channel")
+    if not 1 <= len(matrices) <= MAX_CHANNELS:
+        raise InputError(f"scenario.transition: has {len(matrices)} channels; must be from 1 to {MAX_CHANNELS}")
     result = []
     for k, matrix in enumerate(matrices):
         field = f"scenario.transition, channel {k + 1}"
-        rows = [fields.sequence(row, field, "rows of probabilities") for row in fields.sequence(matrix, field, "rows")]
-        if not 1 <= len(rows) <= MOST_STATES or any(len(row) != len(rows) for row in rows):
-            raise InputError(f"{field}: must be a square matrix of 1 to {MOST_STATES} states")
-        P = np.array([[fields.number(p, field, 0, 1) for p in row] for row in rows])
-        if ((P > 0) & (P < SMALLEST_CHANCE)).any():
-            raise InputError(f"{field}: holds a chance below {SMALLEST_CHANCE:g}; must be 0, or at least that")
+        rows = [
+            validation.sequence(row, field, "rows of probabilities")
+            for row in validation.sequence(matrix, field, "rows")
+        ]
+        if not 1 <= len(rows) <= MAX_STATES or any(len(row) != len(rows) for row in rows):
+            raise InputError(f"{field}: must be a square matrix of 1 to {MAX_STATES} states")
+        P = np.array([[validation.number(p, field, 0, 1) for p in row] for row in rows])
+        if ((P > 0) & (P < MIN_PROBABILITY)).any():
+            raise InputError(f"{field}: holds a chance below {MIN_PROBABILITY:g}; must be 0, or at least that")
         off = np.abs(P.sum(axis=1) - 1)
         if off.max() > 1e-9:
             worst = int(off.argmax())
             raise InputError(f"{field}, state {worst}: probabilities add up to {P[worst].sum():.12g}, must be 1")
         if not irreducible(P):
             raise InputError(f"{field}: some state can never be reached from another; must be irreducible")
-        # Two states as Gilbert-Elliot channels: they are kept as p01 and p10, and must come back to the last bit.
-        result.append(gilbert_elliot(P[0, 1], P[1, 0]) if len(P) == 2 else P)
+        # Two states as Gilbert-Elliott channels: they are kept as p01 and p10, and must come back to the last bit.
+        result.append(gilbert_elliott(P[0, 1], P[1, 0]) if len(P) == 2 else P)
     return tuple(result)
 
 
 def _per_channel(value: Any, transition: Sequence[Floats], field: str) -> list[list[Any]]:
     """One list for all channels, or a list of lists, one for each."""
-    rows = fields.sequence(value, f"scenario.{field}", "of states, or one list per channel")
+    rows = validation.sequence(value, f"scenario.{field}", "of states, or one list per channel")
     if not rows or not isinstance(rows[0], list | tuple | np.ndarray):
         return [rows] * len(transition)
     if len(rows) != len(transition):
         raise InputError(f"scenario.{field}: has {len(rows)} lists for {len(transition)} channels")
-    return [fields.sequence(row, f"scenario.{field}, channel {k + 1}", "of states") for k, row in enumerate(rows)]
+    return [validation.sequence(row, f"scenario.{field}, channel {k + 1}", "of states") for k, row in enumerate(rows)]
 
 
 def _good(states: Sequence[Any], S: int, k: int) -> Flags:
     flags = np.zeros(S, np.bool_)
     for s in states:
-        flags[fields.whole(s, f"scenario.good, channel {k + 1}", 0, S - 1)] = True
+        flags[validation.whole(s, f"scenario.good, channel {k + 1}", 0, S - 1)] = True
     return flags
 
 
-def _perturbation(value: Any, K: int, d: int, reward: str, find: Callable[[Any], Law]) -> Perturbation:
-    if isinstance(value, str | type | Law):
+def _perturbation(value: Any, K: int, d: int, reward: str, find: Callable[[Any], PerturbationModel]) -> Perturbation:
+    if isinstance(value, str | type | PerturbationModel):
         value = {"kind": value}
     where = "scenario.perturbation"
-    table = fields.table(value, where)
-    fields.check_keys(table, ("kind", "clear", "theta_norm", "theta", "per_channel"), where)
-    law = find(table.get("kind", "linear"))
-    if reward == "additive" and not law.bounded:
-        raise InputError(f"law {law.name}: bounds is missing; the additive reward needs bounds = (least, most) of n")
+    table = validation.table(value, where)
+    validation.check_keys(table, ("kind", "clear", "theta_norm", "theta", "per_channel"), where)
+    model = find(table.get("kind", "linear"))
+    if reward == "additive" and not model.bounded:
+        raise InputError(
+            f"model {model.name}: bounds is missing; the additive reward needs bounds = (least, most) of n"
+        )
     strengths = [key for key in ("clear", "theta_norm", "theta") if key in table]
-    if law.name == "none":
+    if model.name == "none":
         if len(table) > ("kind" in table):
             other = next(key for key in table if key != "kind")
             raise InputError(f"{where}.{other}: means nothing where kind is none")
-        return Perturbation(law, clear=None)
-    if "theta_norm" in table and not law.scaled:
-        raise InputError(f"{where}.theta_norm: only for the linear law; the {law.name} law takes clear or theta")
+        return Perturbation(model, clear=None)
+    if "theta_norm" in table and not model.scaled:
+        raise InputError(f"{where}.theta_norm: only for the linear model; the {model.name} model takes clear or theta")
     if len(strengths) > 1:
         raise InputError(f"{where}.{strengths[1]}: give only one of clear, theta_norm and theta")
     if "theta" in table:
         if "per_channel" in table:
             raise InputError(f"{where}.per_channel: only for a drawn theta; give theta one list per channel instead")
-        return Perturbation(law, clear=None, theta=_theta(table["theta"], law, K, d))
-    per_channel = fields.flag(table.get("per_channel", False), f"{where}.per_channel")
+        return Perturbation(model, clear=None, theta=_theta(table["theta"], model, K, d))
+    per_channel = validation.flag(table.get("per_channel", False), f"{where}.per_channel")
     if "theta_norm" in table:
-        norm = fields.number(table["theta_norm"], f"{where}.theta_norm", 0, 1)
-        return Perturbation(law, clear=None, theta_norm=norm, per_channel=per_channel)
-    clear = fields.number(table.get("clear", 0.7), f"{where}.clear", 0, 1, above=True)
-    least, why = law.least_clear(d)
+        norm = validation.number(table["theta_norm"], f"{where}.theta_norm", 0, 1)
+        return Perturbation(model, clear=None, theta_norm=norm, per_channel=per_channel)
+    clear = validation.number(table.get("clear", 0.7), f"{where}.clear", 0, 1, above=True)
+    least, why = model.least_clear(d)
     if clear < least:
         raise InputError(f"{where}.clear = {clear:g}: must be at least {least:.4g}, {why}")
-    return Perturbation(law, clear=clear, per_channel=per_channel)
+    return Perturbation(model, clear=clear, per_channel=per_channel)
 
 
-def _theta(value: Any, law: Law, K: int, d: int) -> tuple[tuple[float, ...], ...]:
-    where, size = "scenario.perturbation.theta", law.size(d)
+def _theta(value: Any, model: PerturbationModel, K: int, d: int) -> tuple[tuple[float, ...], ...]:
+    where, size = "scenario.perturbation.theta", model.size(d)
     numbers = "of numbers" if size is None else f"of {size} numbers"
-    rows = fields.sequence(value, where, f"{numbers}, or one such list per channel")
+    rows = validation.sequence(value, where, f"{numbers}, or one such list per channel")
     if not rows or not isinstance(rows[0], list | tuple | np.ndarray):
         rows = [rows]
     if len(rows) not in (1, K):
         raise InputError(f"{where}: has {len(rows)} lists; must be one, or one for each of {K} channels")
     for row in rows:
-        if len(fields.sequence(row, where, numbers)) != size and size is not None:
-            needs = "the dimension of the contexts" if law.scaled else f"for {law.formula} in {d} dimensions"
+        if len(validation.sequence(row, where, numbers)) != size and size is not None:
+            needs = "the dimension of the contexts" if model.scaled else f"for {model.formula} in {d} dimensions"
             raise InputError(f"{where}: has {len(row)} entries; must be {size}, {needs}")
-    return tuple(tuple(fields.number(x, where, -law.most, law.most) for x in row) for row in rows)
+    return tuple(tuple(validation.number(x, where, -model.most, model.most) for x in row) for row in rows)
 
 
 def _availability(value: Any, K: int) -> tuple[tuple[bool, ...], ...]:
     where = "scenario.availability"
-    rows = [fields.sequence(row, where, "rows of 0 and 1") for row in fields.sequence(value, where, "rows of 0 and 1")]
+    rows = [
+        validation.sequence(row, where, "rows of 0 and 1")
+        for row in validation.sequence(value, where, "rows of 0 and 1")
+    ]
     for i, row in enumerate(rows):
         if len(row) != K:
             raise InputError(f"{where}, row {i + 1}: has {len(row)} entries; must be {K}, one per channel")

@@ -1,23 +1,20 @@
 """Channels: finite-state Markov chains that move whether used or not.
 
-A channel has a transition matrix P and a state reward h. Gilbert-Elliot is the two-state case: state 0 is bad, state 1
+A channel has a transition matrix P and a state reward h. Gilbert-Elliott is the two-state case: state 0 is bad, state 1
 good, p01 = P(bad to good), p10 = P(good to bad). Chains must be irreducible; periodic ones are allowed, because states
-start at their stationary law.
+start at their stationary distribution.
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from idleband.arrays import Floats, Ints
 from idleband.kernels.compile import jit
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
-
-def gilbert_elliot(p01: float, p10: float) -> Floats:
+def gilbert_elliott(p01: float, p10: float) -> Floats:
     """The transition matrix of a two-state channel.
 
-    >>> gilbert_elliot(0.1, 0.3)
+    >>> gilbert_elliott(0.1, 0.3)
     array([[0.9, 0.1],
            [0.3, 0.7]])
     """
@@ -37,10 +34,10 @@ def irreducible(P: Floats) -> bool:
 
 
 def stationary(P: Floats) -> Floats:
-    """The stationary law of an irreducible chain, by state reduction (Grassmann, Taksar, Heyman): no subtractions, so
+    """The stationary distribution of an irreducible chain, by state reduction (Grassmann, Taksar, Heyman): no subtractions, so
     every entry has full relative precision even for chains that hardly move.
 
-    >>> stationary(gilbert_elliot(0.1, 0.3))
+    >>> stationary(gilbert_elliott(0.1, 0.3))
     array([0.75, 0.25])
     """
     A = np.array(P, float)
@@ -48,25 +45,27 @@ def stationary(P: Floats) -> Floats:
     for s in range(S - 1, 0, -1):
         A[:s, s] /= A[s, :s].sum()
         A[:s, :s] += np.outer(A[:s, s], A[s, :s])
-    law = np.ones(S)
+    distribution = np.ones(S)
     for s in range(1, S):
-        law[s] = law[:s] @ A[:s, s]
-        law[: s + 1] /= law[: s + 1].sum()  # at every state, or a chain of many rare moves would overflow
-    return law
+        distribution[s] = distribution[:s] @ A[:s, s]
+        distribution[: s + 1] /= distribution[
+            : s + 1
+        ].sum()  # at every state, or a chain of many rare moves would overflow
+    return distribution
 
 
 def autocorrelation(P: Floats, h: Floats, lag: int = 1) -> float:
     """The stationary correlation of h(s) with itself some slots later; for two states (1 - p01 - p10)^lag.
 
-    >>> round(autocorrelation(gilbert_elliot(0.1, 0.3), np.array([0.1, 1.0])), 12)
+    >>> round(autocorrelation(gilbert_elliott(0.1, 0.3), np.array([0.1, 1.0])), 12)
     0.6
     """
-    law = stationary(P)
-    centred = h - law @ h
-    variance = float(law @ centred**2)
+    distribution = stationary(P)
+    centred = h - distribution @ h
+    variance = float(distribution @ centred**2)
     if variance == 0.0:
         return 0.0
-    return float((law * centred) @ np.linalg.matrix_power(P, lag) @ centred) / variance
+    return float((distribution * centred) @ np.linalg.matrix_power(P, lag) @ centred) / variance
 
 
 def cumulative(P: Floats, S: int) -> Floats:
@@ -80,12 +79,12 @@ def cumulative(P: Floats, S: int) -> Floats:
 
 
 @jit
-def start(law: Floats, u: Floats, s: Ints) -> None:
-    """Draw every channel's first state; law is (K, S-1), inner limits of the stationary law."""
+def start(distribution: Floats, u: Floats, s: Ints) -> None:
+    """Draw every channel's first state; distribution is (K, S-1), inner limits of the stationary distribution."""
     for k in range(s.size):
         state = 0
-        for j in range(law.shape[1]):
-            state += u[k] >= law[k, j]
+        for j in range(distribution.shape[1]):
+            state += u[k] >= distribution[k, j]
         s[k] = state
 
 

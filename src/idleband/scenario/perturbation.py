@@ -1,9 +1,9 @@
 """The perturbation n_k = f_k(x_k): how much the noise on a channel takes from its reward, as the context tells it.
 
-Laws, with z = a . (x - 1/2): `none`, n = 0; `linear`, n = theta . x; `quadratic`, n = 0.5 + c z^2; `cosine`,
-n = m + 0.5 cos(6 z). A straight line explains next to nothing of the last two. How much a law matters is one number,
+Models, with z = a . (x - 1/2): `none`, n = 0; `linear`, n = theta . x; `quadratic`, n = 0.5 + c z^2; `cosine`,
+n = m + 0.5 cos(6 z). A straight line explains next to nothing of the last two. How much a model matters is one number,
 `clear` = P(n < 1): only where n >= 1 does the noise spoil a good channel under the threshold reward. A norm alone says
-little: at norm 0.7 different directions of the linear law give P(n < 1) from 0.57 to 0.99.
+little: at norm 0.7 different directions of the linear model give P(n < 1) from 0.57 to 0.99.
 """
 
 import math
@@ -12,14 +12,12 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
+from idleband.arrays import Floats
 from idleband.errors import InputError
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng, normal
-from idleband.scenario.cube import below, within
-
-Floats = npt.NDArray[np.float64]
+from idleband.scenario.halfspace_volume import below, within
 
 NONE, LINEAR, QUADRATIC, COSINE = range(4)
 
@@ -27,26 +25,26 @@ _DRAWS = 20_000  # directions tried for a theta of norm at most 1
 
 
 @jit
-def perturb(law: int, theta: Floats, x: Floats, n: Floats, fault: Floats) -> None:
-    """n[k] = f_k(x[k]) for every channel; a row of theta holds all parameters of its law. The laws of the package have
-    no faults: see `laws.perturb` for users' own."""
-    if law >= QUADRATIC:  # a loop of its own, so that the other one stays as fast as it is
+def perturb(model: int, theta: Floats, x: Floats, n: Floats, fault: Floats) -> None:
+    """n[k] = f_k(x[k]) for every channel; a row of theta holds all parameters of its model. The models of the package have
+    no faults: see `models.perturb` for users' own."""
+    if model >= QUADRATIC:  # a loop of its own, so that the other one stays as fast as it is
         for k in range(n.size):
             z = 0.0
             for i in range(x.shape[1]):
                 z += theta[k, i + 1] * (x[k, i] - 0.5)
-            n[k] = 0.5 + theta[k, 0] * z * z if law == QUADRATIC else theta[k, 0] + 0.5 * math.cos(6.0 * z)
+            n[k] = 0.5 + theta[k, 0] * z * z if model == QUADRATIC else theta[k, 0] + 0.5 * math.cos(6.0 * z)
         return
     for k in range(n.size):
         value = 0.0
-        if law == LINEAR:
+        if model == LINEAR:
             for i in range(x.shape[1]):
                 value += theta[k, i] * x[k, i]
         n[k] = value
 
 
-class Law(ABC):
-    """What a law answers. `theta` is the row of one channel, d the dimension of the contexts."""
+class PerturbationModel(ABC):
+    """What a model answers. `theta` is the row of one channel, d the dimension of the contexts."""
 
     name: str
     number: int  # in `perturb`
@@ -54,7 +52,7 @@ class Law(ABC):
     scaled = False  # whether theta_norm may stand in the place of clear
     bounded = True  # whether bounds are known
     most = 1e6  # the largest entry of a theta that is given
-    source: str | None = None  # hash of the user's file; None for the laws of this package
+    source: str | None = None  # hash of the user's file; None for the models of this package
 
     @property
     def reference(self) -> str:
@@ -62,7 +60,7 @@ class Law(ABC):
         return self.name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Law) and (self.name, self.source) == (other.name, other.source)
+        return isinstance(other, PerturbationModel) and (self.name, self.source) == (other.name, other.source)
 
     def __hash__(self) -> int:
         return hash((self.name, self.source))
@@ -73,14 +71,14 @@ class Law(ABC):
 
     def least_clear(self, d: int) -> tuple[float, str]:
         """The smallest P(n < 1) that a theta is drawn for, and why."""
-        return 0.01, f"the smallest P(n < 1) that the {self.name} law is drawn for"
+        return 0.01, f"the smallest P(n < 1) that the {self.name} model is drawn for"
 
     @abstractmethod
     def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
-        """A theta with P(n < 1) = clear (or, of a law that is scaled, of a norm)."""
+        """A theta with P(n < 1) = clear (or, of a model that is scaled, of a norm)."""
 
     @abstractmethod
-    def chance(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
+    def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         """P(n < level), and its standard error (0: exact)."""
 
     @abstractmethod
@@ -96,13 +94,13 @@ class Law(ABC):
         """The same, whatever theta is drawn."""
 
 
-class NoLaw(Law):
+class NoPerturbation(PerturbationModel):
     name, number, formula = "none", NONE, "n = 0"
 
     def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
         return np.zeros(d)
 
-    def chance(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
+    def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         return (1.0 if level > 0 else 0.0), 0.0
 
     def mean(self, theta: Floats, d: int) -> tuple[float, float]:
@@ -115,7 +113,7 @@ class NoLaw(Law):
         return 0.0, 0.0
 
 
-class Linear(Law):
+class Linear(PerturbationModel):
     name, number, formula = "linear", LINEAR, "n = theta . x"
     scaled = True
 
@@ -140,7 +138,7 @@ class Linear(Law):
         ends = min(1.0, 1.0 / float(a.sum())), 1.0  # at the first P(n < 1) = 1
         return a * _largest(lambda scale: below(a, 1.0 / scale)[0], clear, ends)
 
-    def chance(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
+    def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         return below(theta, level)
 
     def mean(self, theta: Floats, d: int) -> tuple[float, float]:
@@ -153,7 +151,7 @@ class Linear(Law):
         return 0.0, (1.0 if norm is None else norm) * math.sqrt(d)
 
 
-class Quadratic(Law):
+class Quadratic(PerturbationModel):
     name, number, formula = "quadratic", QUADRATIC, "n = 0.5 + c z^2, z = a . (x - 1/2), theta = (c, a)"
 
     def size(self, d: int) -> int | None:
@@ -164,9 +162,9 @@ class Quadratic(Law):
         a = _direction(rng, d)
         # At the first end n <= 1. The last: see drawn_bounds.
         ends = 2.0 / float(a.sum()) ** 2, 4.0 / clear**2
-        return np.array([_largest(lambda c: self.chance(np.array([c, *a]), d, 1.0)[0], clear, ends), *a])
+        return np.array([_largest(lambda c: self.probability_below(np.array([c, *a]), d, 1.0)[0], clear, ends), *a])
 
-    def chance(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
+    def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         c, a, gap = float(theta[0]), theta[1:], level - 0.5
         if c == 0.0 or gap == 0.0 or not a.any():
             always = gap > 0 or (gap == 0 and c < 0 and bool(a.any()))
@@ -191,7 +189,7 @@ class Quadratic(Law):
         return 0.5, 0.5 + d / clear**2
 
 
-class Cosine(Law):
+class Cosine(PerturbationModel):
     name, number, formula = "cosine", COSINE, "n = m + 0.5 cos(6 z), z = a . (x - 1/2), theta = (m, a)"
     most = 1e3  # so that the periods can be counted out
 
@@ -202,9 +200,9 @@ class Cosine(Law):
         assert clear is not None
         a = _direction(rng, d)
         ends = 0.5, 1.5  # n <= 1 at the first, n >= 1 at the last
-        return np.array([_largest(lambda m: self.chance(np.array([m, *a]), d, 1.0)[0], clear, ends), *a])
+        return np.array([_largest(lambda m: self.probability_below(np.array([m, *a]), d, 1.0)[0], clear, ends), *a])
 
-    def chance(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
+    def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         """cos(6 z) lies below a height where 6 z is in (r, 2 pi - r) plus any whole number of periods."""
         a, height = theta[1:], 2 * (level - float(theta[0]))
         if height > 1 or height <= -1:
@@ -225,12 +223,14 @@ class Cosine(Law):
         return 0.0, 2.0
 
 
-LAWS: dict[str, Law] = {law.name: law for law in (NoLaw(), Linear(), Quadratic(), Cosine())}
+PERTURBATION_MODELS: dict[str, PerturbationModel] = {
+    model.name: model for model in (NoPerturbation(), Linear(), Quadratic(), Cosine())
+}
 
 
 @cache
 def least_clear(d: int) -> float:
-    """The smallest P(n < 1) that a theta >= 0 of norm at most 1 can have under the linear law: all entries equal."""
+    """The smallest P(n < 1) that a theta >= 0 of norm at most 1 can have under the linear model: all entries equal."""
     return below(np.full(d, 1.0 / math.sqrt(d)), 1.0)[0]
 
 

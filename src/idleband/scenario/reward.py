@@ -22,7 +22,7 @@ def reward(kind: int, h: float, good: bool, n: float) -> float:
 
 @jit
 def expected_reward(kind: int, mean_h: float, good_share: float, n: float) -> float:
-    """E[r | x]: the reward expected from the context alone, the state at its stationary law."""
+    """E[r | x]: the reward expected from the context alone, the state at its stationary distribution."""
     if kind == ADDITIVE:
         return mean_h - n
     chance = 0.0

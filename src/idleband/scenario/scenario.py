@@ -6,24 +6,21 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from idleband import validation
+from idleband.arrays import Flags, Floats
 from idleband.errors import InputError
-from idleband.kernels.rng import LAW, stream
-from idleband.scenario import fields
+from idleband.kernels.rng import PERTURBATION, stream
 from idleband.scenario.markov import autocorrelation, stationary
-from idleband.scenario.perturbation import LAWS, Law
+from idleband.scenario.perturbation import PERTURBATION_MODELS, PerturbationModel
 from idleband.scenario.reward import HIGH, LOW
-
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Perturbation:
     """How contexts disturb rewards. Of clear, theta_norm and theta at most one is given; the first two draw theta."""
 
-    law: Law = LAWS["linear"]
+    model: PerturbationModel = PERTURBATION_MODELS["linear"]
     clear: float | None = 0.7  # P(n < 1)
     theta_norm: float | None = None
     theta: tuple[tuple[float, ...], ...] | None = None  # one row for all channels, or one each
@@ -31,7 +28,7 @@ class Perturbation:
 
     @property
     def kind(self) -> str:
-        return self.law.name
+        return self.model.name
 
     @property
     def drawn(self) -> bool:
@@ -69,23 +66,33 @@ class Scenario:
 
     @property
     def two_state(self) -> bool:
-        """Whether all channels are Gilbert-Elliot channels with state 1 the good one."""
+        """Whether all channels are Gilbert-Elliott channels with state 1 the good one."""
         return all(len(P) == 2 and list(g) == [False, True] for P, g in zip(self.transition, self.good, strict=True))
 
     @cached_property
-    def laws(self) -> tuple[Floats, ...]:
-        """Stationary laws of the channels."""
+    def stationary_distributions(self) -> tuple[Floats, ...]:
+        """Stationary distributions of the channels."""
         return tuple(stationary(P) for P in self.transition)
 
     @cached_property
     def good_shares(self) -> Floats:
         """(K,) share of slots in which a channel is good: no primary user on it."""
-        return np.array([float(law[g].sum()) for law, g in zip(self.laws, self.good, strict=True)])
+        return np.array(
+            [
+                float(distribution[g].sum())
+                for distribution, g in zip(self.stationary_distributions, self.good, strict=True)
+            ]
+        )
 
     @cached_property
     def mean_h(self) -> Floats:
         """(K,) stationary means of the state reward h."""
-        return np.array([float(law @ h) for law, h in zip(self.laws, self.rewards, strict=True)])
+        return np.array(
+            [
+                float(distribution @ h)
+                for distribution, h in zip(self.stationary_distributions, self.rewards, strict=True)
+            ]
+        )
 
     @cached_property
     def table_means(self) -> Floats:
@@ -103,29 +110,31 @@ class Scenario:
         return np.array(self.availability or [[True] * self.K], np.bool_)
 
     def theta(self, seed: int, replication: int) -> Floats:
-        """(K, size) the law's parameters in a replication, the same row for all channels unless they have their own."""
+        """(K, size) the model's parameters in a replication, the same row for all channels unless they have their own."""
         given, d = self.perturbation, self.dimension
         if given.theta is not None:
             rows = np.array(given.theta)
         else:
-            rng = stream(seed, replication, LAW)
+            rng = stream(seed, replication, PERTURBATION)
             count = self.K if given.per_channel else 1
-            rows = np.array([given.law.draw(rng, d, given.clear, given.theta_norm) for _ in range(count)])
+            rows = np.array([given.model.draw(rng, d, given.clear, given.theta_norm) for _ in range(count)])
         # A copy, writeable: what kernels are compiled for.
         return np.array(np.broadcast_to(rows, (self.K, rows.shape[1])), order="C")
 
-    def chances(self, theta: Floats, level: float) -> tuple[Floats, float]:
+    def probabilities_below(self, theta: Floats, level: float) -> tuple[Floats, float]:
         """(K,) P(n < level) for each channel, and the largest standard error among them (0: exact)."""
-        return self._per_row(theta, lambda row: self.perturbation.law.chance(row, self.dimension, level))[0]
+        return self._per_row(theta, lambda row: self.perturbation.model.probability_below(row, self.dimension, level))[
+            0
+        ]
 
     def mean_rewards(self, theta: Floats) -> tuple[Floats, float]:
         """(K,) mean rewards mu, perturbation included, and the largest standard error among them (0: exact)."""
-        law, d = self.perturbation.law, self.dimension
+        model, d = self.perturbation.model, self.dimension
         if self.reward == "additive":
-            ((perturbation, error),) = self._per_row(theta, lambda row: law.mean(row, d))
+            ((perturbation, error),) = self._per_row(theta, lambda row: model.mean(row, d))
             return self.mean_h - perturbation, error
         (clear, error), (negative, error0) = self._per_row(
-            theta, lambda row: law.chance(row, d, 1.0), lambda row: law.chance(row, d, 0.0)
+            theta, lambda row: model.probability_below(row, d, 1.0), lambda row: model.probability_below(row, d, 0.0)
         )
         chance = self.good_shares * clear + (1 - self.good_shares) * negative
         return LOW + (HIGH - LOW) * chance, (HIGH - LOW) * max(error, error0)
@@ -134,7 +143,7 @@ class Scenario:
         self, theta: Floats, *questions: Callable[[Floats], tuple[float, float]]
     ) -> list[tuple[Floats, float]]:
         """For each question (K,) the answers for the rows of theta, and the largest standard error among them. Equal
-        rows are asked once, and one after the other, because a law may have to draw a sample for each."""
+        rows are asked once, and one after the other, because a model may have to draw a sample for each."""
         memo = {row: [ask(np.array(row)) for ask in questions] for row in set(map(tuple, theta.tolist()))}
         found = [memo[tuple(row)] for row in theta.tolist()]
         return [
@@ -148,10 +157,10 @@ class Scenario:
             return LOW, HIGH
         given = self.perturbation
         if given.theta is not None:
-            ends = [given.law.bounds(np.array(row)) for row in given.theta]
+            ends = [given.model.bounds(np.array(row)) for row in given.theta]
             least, most = min(low for low, _ in ends), max(high for _, high in ends)
         else:
-            least, most = given.law.drawn_bounds(self.dimension, given.clear, given.theta_norm)
+            least, most = given.model.drawn_bounds(self.dimension, given.clear, given.theta_norm)
         h = np.concatenate(self.rewards)
         return float(h.min()) - most, float(h.max()) - least
 
@@ -166,7 +175,7 @@ class Scenario:
         >>> round(scenario("S4").cost([1, 2, 3, 4, 5]), 3)
         0.155
         """
-        picked = [fields.whole(c, "channel", 1, self.K) - 1 for c in channels]
+        picked = [validation.whole(c, "channel", 1, self.K) - 1 for c in channels]
         if len(set(picked)) != len(picked):
             raise InputError(f"channels = {list(channels)}: each channel once")
         if len(picked) != self.users:
@@ -190,21 +199,21 @@ class Scenario:
         if self.availability:
             data["availability"] = [list(map(int, row)) for row in self.availability]
         data["context"] = {"kind": self.context, "dimension": self.dimension}
-        law: dict[str, Any] = {"kind": self.perturbation.law.reference}
+        model: dict[str, Any] = {"kind": self.perturbation.model.reference}
         if self.perturbation.kind != "none":
             for key in ("clear", "theta_norm", "theta"):
                 value = getattr(self.perturbation, key)
                 if value is not None:
-                    law[key] = [list(row) for row in value] if key == "theta" else value
+                    model[key] = [list(row) for row in value] if key == "theta" else value
             if self.perturbation.drawn:
-                law["per_channel"] = self.perturbation.per_channel
-        data["perturbation"] = law
+                model["per_channel"] = self.perturbation.per_channel
+        data["perturbation"] = model
         return data
 
     def identity(self) -> dict[str, Any]:
-        """The same, with a user's own law by what it is and not by where it was found."""
-        data, law = self.to_dict(), self.perturbation.law
-        data["perturbation"]["kind"] = law.name if law.source is None else [law.name, law.source]
+        """The same, with a user's own model by what it is and not by where it was found."""
+        data, model = self.to_dict(), self.perturbation.model
+        data["perturbation"]["kind"] = model.name if model.source is None else [model.name, model.source]
         return data
 
     def __repr__(self) -> str:

@@ -23,10 +23,11 @@ from idleband.allocator.allocator import Allocator
 from idleband.allocator.settings import Settings
 from idleband.errors import InputError, shown, unknown
 from idleband.policies.registry import POLICIES
-from idleband.service.desk import Desk
-from idleband.service.feed import Feed
 from idleband.service.http import Gate, Limits, Operation, Refusal, encode, endpoint, openapi, problem
 from idleband.service.journal import JournalError
+from idleband.service.journaled_allocator import JournaledAllocator
+from idleband.service.live_view import LiveView
+from idleband.service.manager import AllocatorManager
 from idleband.service.messages import (
     Answer,
     Channels,
@@ -41,7 +42,6 @@ from idleband.service.messages import (
     Taken,
 )
 from idleband.service.metrics import metrics_text
-from idleband.service.office import Office
 from idleband.service.playground import Playground
 
 log = logging.getLogger("idleband.service")
@@ -66,7 +66,7 @@ class Service:
         limits: Limits | None = None,
         hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1"),
     ) -> None:
-        self.office = Office(folder)
+        self.office = AllocatorManager(folder)
         self.limits = limits or Limits()
         self.feeds = {name: self._new_feed(desk) for name, desk in self.office.desks.items()}
         self._broken: dict[str, str] = {}  # what was logged of policies that are out of service
@@ -85,9 +85,9 @@ class Service:
         self.app = self.gate
 
     @staticmethod
-    def _new_feed(desk: Desk) -> Feed:
+    def _new_feed(desk: JournaledAllocator) -> LiveView:
         settings = desk.allocator.settings
-        return Feed(settings.known.good, settings.known.high, settings.patience)
+        return LiveView(settings.known.good, settings.known.high, settings.patience)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -158,7 +158,7 @@ class Service:
             *self.playground.operations(),
         ]  # fmt: skip
 
-    def _desk(self, request: Request) -> Desk:
+    def _desk(self, request: Request) -> JournaledAllocator:
         if not self.office.recover():
             raise Refusal(
                 503, f"{self.office.failure}; nothing is acknowledged until it can be", **{"Retry-After": "1"}
@@ -197,7 +197,7 @@ class Service:
             log.info("late", extra={"allocator": desk.name, "request": said.request})
         return Taken(list(receipt.learned), list(receipt.repeated), receipt.late)
 
-    def _notice(self, desk: Desk) -> None:
+    def _notice(self, desk: JournaledAllocator) -> None:
         """Log that a policy is out of service, once."""
         broken = desk.allocator.broken
         if broken != self._broken.get(desk.name, ""):
@@ -218,7 +218,7 @@ class Service:
         await self.office.durable()
         return Response(encode(self._standing(desk)), media_type="application/json")
 
-    def _standing(self, desk: Desk) -> dict[str, Any]:
+    def _standing(self, desk: JournaledAllocator) -> dict[str, Any]:
         found = desk.allocator.snapshot()
         if found["last"] is not None:
             found["last"]["request"] = found["last"].pop("id")
@@ -298,7 +298,7 @@ class Service:
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
-    def _view(self, name: str, feed: Feed) -> dict[str, Any]:
+    def _view(self, name: str, feed: LiveView) -> dict[str, Any]:
         desk = self.office.desks[name]
         standing = self._standing(desk)
         last = standing["last"]

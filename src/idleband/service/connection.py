@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from idleband.service.http import encode
 from idleband.service.messages import Problem
 
-LONGEST_HEAD = 64 * 2**10  # bytes on end that are no body
+MAX_HEAD_BYTES = 64 * 2**10  # bytes on end that are no body
 SLOWEST = 20.0  # seconds until a request is here, the first one of a connection included; looked for as often
 
 _REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large"}
@@ -36,8 +36,8 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if self._since is None and not self._answering():  # an empty line, say, which begins nothing
             self._since = self.loop.time()
-        if self._head > LONGEST_HEAD:
-            self._end(431, f"headers: must be at most {LONGEST_HEAD} bytes")
+        if self._head > MAX_HEAD_BYTES:
+            self._end(431, f"headers: must be at most {MAX_HEAD_BYTES} bytes")
 
     def on_message_begin(self) -> None:
         self._since = self.loop.time()

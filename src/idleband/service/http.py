@@ -26,8 +26,8 @@ encode = msgspec.json.Encoder().encode
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)  # seconds, of the latency histogram
 STREAMS = ("/watch", "/playground/run")  # answers that last as long as somebody looks: not timed
-MOST_CLIENTS = 10_000  # whose rates are remembered
-LONGEST_REASON = 600  # characters
+MAX_CLIENTS = 10_000  # whose rates are remembered
+MAX_REASON_LENGTH = 600  # characters
 _READ = "idleband.read"  # in a scope: the body was read to its end
 _REASON = "idleband.reason"  # in a scope: why it was refused
 
@@ -60,8 +60,8 @@ class _Refused(Response):
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     """A reason in one line, and not a long one, whatever the client's own words in it are."""
     detail = " ".join(detail.splitlines())
-    if len(detail) > LONGEST_REASON:
-        detail = f"{detail[:LONGEST_REASON]}..."
+    if len(detail) > MAX_REASON_LENGTH:
+        detail = f"{detail[:MAX_REASON_LENGTH]}..."
     response = _Refused(encode(Problem(status, detail)), status, headers, "application/json")
     response.reason = detail
     return response
@@ -299,7 +299,7 @@ class Gate:
         now, rate = time.monotonic(), self.limits.rate
         left, when = self._buckets.get(address, (rate, now))
         left = min(rate, left + (now - when) * rate)
-        if len(self._buckets) >= MOST_CLIENTS and address not in self._buckets:
+        if len(self._buckets) >= MAX_CLIENTS and address not in self._buckets:
             self._buckets.clear()
         within = left >= 1.0
         self._buckets[address] = (

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from idleband.service.http import BUCKETS, Gate
-from idleband.service.office import Office
+from idleband.service.manager import AllocatorManager
 
 # name of a count -> what it is
 COUNTS = {
@@ -25,7 +25,7 @@ COUNTS = {
 }
 
 
-def metrics_text(office: Office, gate: Gate) -> str:
+def metrics_text(office: AllocatorManager, gate: Gate) -> str:
     return "".join(f"{line}\n" for line in (*_allocators(office), *_journal(office), *_http(gate)))
 
 
@@ -33,7 +33,7 @@ def _head(name: str, kind: str, help: str) -> list[str]:
     return [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
 
 
-def _allocators(office: Office) -> Iterator[str]:
+def _allocators(office: AllocatorManager) -> Iterator[str]:
     standing = {name: desk.allocator.snapshot() for name, desk in office.desks.items()}
     for count, help in COUNTS.items():
         yield from _head(f"idleband_{count}_total", "counter", help)
@@ -51,7 +51,7 @@ def _allocators(office: Office) -> Iterator[str]:
             yield f'idleband_belief{{allocator="{name}",channel="{one["channel"] + 1}"}} {one["belief"]:.6g}'
 
 
-def _journal(office: Office) -> Iterator[str]:
+def _journal(office: AllocatorManager) -> Iterator[str]:
     values: dict[str, tuple[str, Any]] = {
         "commits": ("transactions of the journal", office.commits),
         "committed_events": ("events in them", office.committed),

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from idleband.service.http import Operation, Refusal, encode
-from idleband.service.trial import Trial, checked, options
+from idleband.service.playground_worker import Trial, checked, options
 
 AT_ONCE = 2  # runs
 LONGEST = 600.0  # seconds of one
@@ -51,7 +51,7 @@ class Playground:
         self._starting += 1
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "idleband.service.trial", given,
+                sys.executable, "-m", "idleband.service.playground_worker", given,
                 stdout=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
             self._running.add(process)

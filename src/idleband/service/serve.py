@@ -19,8 +19,8 @@ from idleband.service.app import Service
 from idleband.service.client import Client
 from idleband.service.connection import Connection
 from idleband.service.http import LOOPBACK, Limits
-from idleband.service.office import check_name
-from idleband.service.station import Faults, Station, check_fits
+from idleband.service.manager import check_name
+from idleband.service.simulated_station import Faults, Station, check_fits
 
 MAIN = "main"  # the name of an allocator that nobody has named
 SHORTEST_TOKEN = 16

@@ -16,49 +16,51 @@ from numba import cuda
 
 from idleband.errors import InputError
 from idleband.kernels.compile import jit, specialise
-from idleband.policies.registry import Case
-from idleband.scenario.perturbation import Law
+from idleband.policies.registry import ConfiguredPolicy
+from idleband.scenario.perturbation import PerturbationModel
 from idleband.scenario.scenario import Scenario
 from idleband.simulation import loop
-from idleband.simulation.engine import CaseRun, check_law, setting
 from idleband.simulation.loop import Tally
+from idleband.simulation.run import PolicyRun, check_model, model_bindings
 
 THREADS = 64  # per block
 
 
-def run_on_gpu(scenario: Scenario, case: Case, horizon: int, seed: int, replications: int) -> tuple[Tally, Any]:
+def run_on_gpu(
+    scenario: Scenario, case: ConfiguredPolicy, horizon: int, seed: int, replications: int
+) -> tuple[Tally, Any]:
     """All replications of a case in one launch. The tally and the policy's state, replication axis last.
 
     The numbers are those of the CPU as long as no two indices tie to the last bit of a logarithm.
     """
-    runs = [CaseRun.start(scenario, case, horizon, seed, i) for i in range(replications)]
+    runs = [PolicyRun.start(scenario, case, horizon, seed, i) for i in range(replications)]
     first = runs[0]
-    memory = [(run.world, run.tally, run.state, (run.rng,)) for run in runs]
-    world, tally, state, (rng,) = (_on_device(_batch(list(parts))) for parts in zip(*memory, strict=True))
-    world = world._replace(x=world.contexts.reshape(scenario.K, scenario.dimension, replications))
+    memory = [(run.path, run.tally, run.state, (run.rng,)) for run in runs]
+    path, tally, state, (rng,) = (_on_device(_batch(list(parts))) for parts in zip(*memory, strict=True))
+    path = path._replace(x=path.contexts.reshape(scenario.K, scenario.dimension, replications))
     broken = cuda.to_device(np.zeros(replications, np.int64))
-    kernel = _kernel(case, scenario.perturbation.law, memory[0])
+    kernel = _kernel(case, scenario.perturbation.model, memory[0])
     blocks = (replications + THREADS - 1) // THREADS
-    kernel[blocks, THREADS](_on_device(first.known), first.params, world, tally, state, rng, horizon, broken)
-    for fault in world.fault.copy_to_host().T:
-        check_law(scenario.perturbation.law, fault)
+    kernel[blocks, THREADS](_on_device(first.setup), path, tally, state, rng, horizon, broken)
+    for fault in path.fault.copy_to_host().T:
+        check_model(scenario.perturbation.model, fault)
     slots = broken.copy_to_host()
     if slots.any():
         raise InputError(f"policy {case.policy.name}: broke the rules in slot {slots[slots > 0].min()}")
     return _to_host(tally), _to_host(state)
 
 
-def _kernel(case: Case, law: Law, example: tuple[Any, ...]) -> Any:
-    """The kernel of a policy under a law: the loop with both bound, around memory like the example's."""
-    world_of, tally_of, state_of, rng_of = (_member(part) for part in example)
-    bindings = {"select": case.policy.select, "update": case.policy.update} | setting(law).bindings
+def _kernel(case: ConfiguredPolicy, model: PerturbationModel, example: tuple[Any, ...]) -> Any:
+    """The kernel of a policy under a model: the loop with both bound, around memory like the example's."""
+    path_of, tally_of, state_of, rng_of = (_member(part) for part in example)
+    bindings = {"select": case.policy.select, "update": case.policy.update} | model_bindings(model).functions
     run = specialise(loop.run, "run_on_gpu", bindings, cached=False)
 
-    def kernel(known: Any, params: Any, world: Any, tally: Any, state: Any, rng: Any, last: int, broken: Any) -> None:
+    def kernel(setup: Any, path: Any, tally: Any, state: Any, rng: Any, last: int, broken: Any) -> None:
         i = cuda.grid(1)
         if i < broken.size:
-            own = (world_of(world, i), state_of(state, i), rng_of((rng,), i)[0], tally_of(tally, i))
-            broken[i] = run(known, own[0], params, own[1], own[2], own[3], 0, last)
+            own = (path_of(path, i), state_of(state, i), rng_of((rng,), i)[0], tally_of(tally, i))
+            broken[i] = run(setup, own[0], own[1], own[2], own[3], 0, last)
 
     return cuda.jit(kernel)
 

@@ -8,29 +8,25 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from idleband.arrays import Flags, Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng, fill_uniform
 from idleband.kernels.selection import gather, mth_largest, top_sum
-from idleband.policies.base import Known, Slot
+from idleband.policies.protocol import Feedback, Setup, Slot
 from idleband.scenario.markov import start, step
 from idleband.scenario.perturbation import perturb
 from idleband.scenario.reward import expected_reward, reward
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
 TIE = 1e-12  # values closer than this are equal: a pick counts as sub-optimal only if M channels are better by more
 
 
-class World(NamedTuple):
+class SamplePath(NamedTuple):
     """One sample path of a scenario, at some slot. It does not react to the policy."""
 
     state_rng: Rng  # (2,)
     context_rng: Rng  # (2,)
-    start: Floats  # (K, S-1) inner limits of the stationary law
+    start: Floats  # (K, S-1) inner limits of the stationary distribution
     limits: Floats  # (K, S, S-1) inner limits of the transition rows
     h: Floats  # (K, S)
     good: Flags  # (K, S)
@@ -38,14 +34,14 @@ class World(NamedTuple):
     good_share: Floats  # (K,) stationary share of good states
     available: Flags  # (P, K) rows used in turn, slot by slot
     reward: int  # kind of reward
-    law: int  # kind of perturbation
-    theta: Floats  # (K, size) the law's parameters in this replication
+    model: int  # kind of perturbation
+    theta: Floats  # (K, size) the model's parameters in this replication
     u: Floats  # (K,) working array
     s: Ints  # (K,) states
     contexts: Floats  # (K*d,) the same memory as x, flat
     x: Floats  # (K, d)
     n: Floats  # (K,) perturbations
-    fault: Floats  # (4,) of a user's own law
+    fault: Floats  # (4,) of a user's own model
     expected: Floats  # (K,) E[r | x]
     rewards: Floats  # (K,) what each channel would pay (references only)
     scratch: Floats  # (2K,)
@@ -66,10 +62,10 @@ class Tally(NamedTuple):
     static_worse: Flags  # (P, K) channels outside the static optimum, for each row of availability
     table_mean: Floats  # (K,) means without perturbation
     table_best: Floats  # (P,) sum of the M largest of them
-    sensing: bool  # whether a policy sees all states before it picks
-    hidden: Ints  # (K,) what it sees otherwise: -1
-    told: bool  # whether it sees the perturbations before it picks: an oracle
-    untold: Floats  # (K,) what it sees otherwise: nan
+    sensing: bool  # whether the policy observes all states before it selects
+    hidden_states: Ints  # (K,) of -1, what it observes otherwise
+    sees_perturbations: bool  # whether the policy observes the perturbations before it selects: an oracle
+    hidden_perturbations: Floats  # (K,) of nan, what it observes otherwise
     indices: Floats  # (K,) working arrays lent to the policy
     scratch: Floats  # (2K,)
 
@@ -85,6 +81,7 @@ class References(NamedTuple):
     now: Floats  # (3,)
     carry: Floats  # (3,) what rounding has left out of them
     cursor: Ints  # (1,)
+    M: int  # number of channels to select in a slot
     static_slot: Floats  # (P,) sum of the M largest means, for each row of availability
 
 
@@ -105,62 +102,63 @@ def add(total: float, carry: float, value: float) -> tuple[float, float]:
 
 
 @jit
-def enter(world: World) -> None:
-    """Before slot 1: draw the states from their stationary law."""
-    fill_uniform(world.state_rng, world.u)
-    start(world.start, world.u, world.s)
+def enter(path: SamplePath) -> None:
+    """Before slot 1: draw the states from their stationary distribution."""
+    fill_uniform(path.state_rng, path.u)
+    start(path.start, path.u, path.s)
 
 
 @jit
-def advance(world: World) -> None:
+def advance(path: SamplePath) -> None:
     """One slot passes: states move, contexts arrive."""
-    fill_uniform(world.state_rng, world.u)
-    step(world.limits, world.u, world.s)
-    fill_uniform(world.context_rng, world.contexts)
-    perturb(world.law, world.theta, world.x, world.n, world.fault)
-    for k in range(world.s.size):
-        world.expected[k] = expected_reward(world.reward, world.mean_h[k], world.good_share[k], world.n[k])
+    fill_uniform(path.state_rng, path.u)
+    step(path.limits, path.u, path.s)
+    fill_uniform(path.context_rng, path.contexts)
+    perturb(path.model, path.theta, path.x, path.n, path.fault)
+    for k in range(path.s.size):
+        path.expected[k] = expected_reward(path.reward, path.mean_h[k], path.good_share[k], path.n[k])
 
 
-def run(known: Known, world: World, params: Any, state: Any, rng: Rng, tally: Tally, first: int, last: int) -> int:
+def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, first: int, last: int) -> int:
     """Slots first+1 .. last of one policy on one path. 0, or the slot in which the policy broke the rules."""
     if first == 0:
-        enter(world)
-    row = first % world.available.shape[0]
+        enter(path)
+    row = first % path.available.shape[0]
     earned, table, static = tally.now[0], tally.now[1], tally.now[2]
     contextual, collisions = tally.now[3], tally.now[4]
     earned_carry, table_carry = tally.carry[0], tally.carry[1]
     cursor = tally.cursor[0]
-    sensed = world.s if tally.sensing else tally.hidden
-    n = world.n if tally.told else tally.untold
+    sensed = path.s if tally.sensing else tally.hidden_states
+    n = path.n if tally.sees_perturbations else tally.hidden_perturbations
     for t in range(first + 1, last + 1):
-        advance(world)
-        available = world.available[row]
-        usable = gather(world.expected, available, world.scratch)
-        places = min(known.M, usable)
-        bar = mth_largest(world.scratch, usable, places) - TIE if places > 0 else 0.0
+        advance(path)
+        available = path.available[row]
+        usable = gather(path.expected, available, path.scratch)
+        places = min(setup.M, usable)
+        bar = mth_largest(path.scratch, usable, places) - TIE if places > 0 else 0.0
 
-        slot = Slot(t, world.x, available, sensed, n, tally.indices, tally.scratch)
-        count = select(known, params, state, rng, slot, tally.picks)
+        slot = Slot(t, path.x, available, sensed, n, tally.indices, tally.scratch, rng)
+        count = select(setup, state, slot, tally.picks)
         tally.picked[0] = count
         if count != places:
             return t
         slot_reward, slot_table = 0.0, tally.table_best[row]
         for i in range(count):
             k = tally.picks[i]
-            if k < 0 or k >= known.K or not available[k] or tally.last_pick[k] == t:
+            if k < 0 or k >= setup.K or not available[k] or tally.last_pick[k] == t:
                 return t
             tally.last_pick[k] = t
-            s = world.s[k]
-            good = world.good[k, s]
-            r = reward(world.reward, world.h[k, s], good, world.n[k])
+            s = path.s[k]
+            good = path.good[k, s]
+            r = reward(path.reward, path.h[k, s], good, path.n[k])
             slot_reward += r
             slot_table -= tally.table_mean[k]
             static += tally.static_worse[row, k]
-            contextual += world.expected[k] < bar
+            contextual += path.expected[k] < bar
             collisions += not good
             tally.plays[k] += 1
-            update(known, params, state, rng, slot, k, s, r, world.n[k] if known.measured else np.nan)
+            measured = path.n[k] if setup.measured else np.nan
+            update(setup, state, slot, Feedback(k, s, r, measured))
         earned, earned_carry = add(earned, earned_carry, slot_reward)
         table, table_carry = add(table, table_carry, slot_table)
 
@@ -171,7 +169,7 @@ def run(known: Known, world: World, params: Any, state: Any, rng: Rng, tally: Ta
             tally.curves[3, cursor] = contextual
             tally.curves[4, cursor] = collisions
             cursor += 1
-        row = row + 1 if row + 1 < world.available.shape[0] else 0
+        row = row + 1 if row + 1 < path.available.shape[0] else 0
     tally.now[0], tally.now[1], tally.now[2] = earned, table, static
     tally.now[3], tally.now[4] = contextual, collisions
     tally.carry[0], tally.carry[1] = earned_carry, table_carry
@@ -179,27 +177,27 @@ def run(known: Known, world: World, params: Any, state: Any, rng: Rng, tally: Ta
     return 0
 
 
-def walk(known: Known, world: World, references: References, first: int, last: int) -> None:
+def walk(path: SamplePath, references: References, first: int, last: int) -> None:
     """The reference rewards along slots first+1 .. last: once per path, for all policies on it."""
     if first == 0:
-        enter(world)
-    row = first % world.available.shape[0]
+        enter(path)
+    row = first % path.available.shape[0]
     now, carry = references.now, references.carry
     cursor = references.cursor[0]
     for t in range(first + 1, last + 1):
-        advance(world)
-        available = world.available[row]
-        for k in range(known.K):
-            s = world.s[k]
-            world.rewards[k] = reward(world.reward, world.h[k, s], world.good[k, s], world.n[k])
+        advance(path)
+        available = path.available[row]
+        for k in range(path.s.size):
+            s = path.s[k]
+            path.rewards[k] = reward(path.reward, path.h[k, s], path.good[k, s], path.n[k])
         now[0], carry[0] = add(now[0], carry[0], references.static_slot[row])
-        contextual = top_sum(world.expected, available, known.M, world.scratch)
+        contextual = top_sum(path.expected, available, references.M, path.scratch)
         now[1], carry[1] = add(now[1], carry[1], contextual)
-        genie = top_sum(world.rewards, available, known.M, world.scratch)
+        genie = top_sum(path.rewards, available, references.M, path.scratch)
         now[2], carry[2] = add(now[2], carry[2], genie)
         if t == references.t[cursor]:
             for i in range(now.size):
                 references.curves[i, cursor] = now[i]
             cursor += 1
-        row = row + 1 if row + 1 < world.available.shape[0] else 0
+        row = row + 1 if row + 1 < path.available.shape[0] else 0
     references.cursor[0] = cursor

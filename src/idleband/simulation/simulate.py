@@ -16,26 +16,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from idleband import validation
+from idleband.arrays import Floats, Ints
 from idleband.errors import InputError
 from idleband.kernels import compile
-from idleband.policies.base import Policy
-from idleband.policies.registry import Case, policy
-from idleband.scenario import fields
+from idleband.policies.protocol import Policy
+from idleband.policies.registry import ConfiguredPolicy, policy
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.reward import reward
 from idleband.scenario.scenario import Scenario
-from idleband.scenario.worth import bound
-from idleband.simulation.engine import CaseRun, ReferenceRun, Tick, checkpoints, in_segments, law_of
+from idleband.scenario.upper_bound import bound
 from idleband.simulation.loop import CURVES, REFERENCES
+from idleband.simulation.path import checkpoints, path_parameters
+from idleband.simulation.run import PolicyRun, ReferenceRun, Tick, in_segments
 
 if TYPE_CHECKING:
     import pandas
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
-MOST_SLOTS, MOST_REPLICATIONS, MOST_SEED = 10**10, 10**6, 2**63 - 1
-MOST_RECORDED = 10**7  # rows of a slot-by-slot record
+MAX_SLOTS, MAX_REPLICATIONS, MAX_SEED = 10**10, 10**6, 2**63 - 1
+MAX_RECORDED = 10**7  # rows of a slot-by-slot record
 
 
 # The measured columns of the tidy table, and their types.
@@ -53,7 +53,7 @@ COLUMNS = {
 
 
 class Unit(NamedTuple):
-    case: Case | None  # None: the references
+    case: ConfiguredPolicy | None  # None: the references
     replication: int  # from 0
 
 
@@ -71,9 +71,9 @@ def run_unit(scenario: Scenario, unit: Unit, horizon: int, seed: int, tick: Tick
         walk = ReferenceRun.start(scenario, horizon, seed, unit.replication)
         in_segments(walk, horizon, tick)
         return Outcome(walk.references.curves, np.zeros(0, np.int64), None, "", thread_time() - began)
-    run = CaseRun.start(scenario, unit.case, horizon, seed, unit.replication)
+    run = PolicyRun.start(scenario, unit.case, horizon, seed, unit.replication)
     in_segments(run, horizon, tick)
-    return Outcome(run.tally.curves, run.tally.plays, run.state, run.engine.reason, thread_time() - began)
+    return Outcome(run.tally.curves, run.tally.plays, run.state, run.kernel.reason, thread_time() - began)
 
 
 class _Stopped(Exception):
@@ -100,11 +100,11 @@ def run_jobs(
 
     `preparing` is told the policy whose loop is compiled or loaded next.
     """
-    workers = cores() if threads is None else fields.whole(threads, "threads", 1, 1024)
+    workers = cores() if threads is None else validation.whole(threads, "threads", 1, 1024)
     by_loop: dict[Any, list[Job]] = {}
     for job in jobs:
         policy = None if job.unit.case is None else job.unit.case.policy.key
-        by_loop.setdefault((job.scenario.perturbation.law, policy), []).append(job)
+        by_loop.setdefault((job.scenario.perturbation.model, policy), []).append(job)
     ready: SimpleQueue[Job | None] = SimpleQueue()  # None: there will be no more
     stop, ended, failed = Event(), Semaphore(0), list[BaseException]()
 
@@ -166,7 +166,7 @@ def _prepare(job: Job, preparing: Callable[[str], None] | None) -> None:
         if case is None:
             ReferenceRun.start(job.scenario, job.horizon, job.seed, 0).to(0)
         else:
-            CaseRun.start(job.scenario, case, job.horizon, job.seed, 0)
+            PolicyRun.start(job.scenario, case, job.horizon, job.seed, 0)
 
 
 def run_units(
@@ -232,7 +232,7 @@ class Result:
 
     def regret(self, reference: str = "static") -> Floats:
         """(R, C) cumulative regret against `static`, `contextual`, `genie`, `table` or `bound`."""
-        return self.curves["regret_" + fields.choice(reference, "reference", (*REFERENCES, "table", "bound"))]
+        return self.curves["regret_" + validation.choice(reference, "reference", (*REFERENCES, "table", "bound"))]
 
     def columns(self) -> dict[str, Any]:
         """The tidy table, column by column: one row per replication and checkpoint."""
@@ -255,7 +255,9 @@ class Result:
         return pandas.DataFrame(self.columns())
 
 
-def assemble(scenario: Scenario, case: Case, seed: int, horizon: int, outcomes: dict[Unit, Outcome], R: int) -> Result:
+def assemble(
+    scenario: Scenario, case: ConfiguredPolicy, seed: int, horizon: int, outcomes: dict[Unit, Outcome], R: int
+) -> Result:
     """The result of a case from the outcomes of its units and of the references."""
     cases = [outcomes[Unit(case, i)] for i in range(R)]
     walks = [outcomes[Unit(None, i)] for i in range(R)]
@@ -281,13 +283,13 @@ def assemble(scenario: Scenario, case: Case, seed: int, horizon: int, outcomes: 
 @lru_cache(maxsize=16)
 def _bounds(scenario: Scenario, seed: int, R: int) -> Floats:
     """(R,) the bound of each replication, the same for all policies on it; nan where there is none."""
-    found = [bound(scenario, law_of(scenario, seed, i)[0]) for i in range(R)]
+    found = [bound(scenario, path_parameters(scenario, seed, i)[0]) for i in range(R)]
     return np.array([np.nan if one is None else one for one in found])
 
 
 def simulate(
     scenario: Any,
-    policy_: "str | Policy | Case | type",
+    policy_: "str | Policy | ConfiguredPolicy | type",
     /,
     *,
     horizon: Any = 100_000,
@@ -309,8 +311,8 @@ def simulate(
     T, R, seed = check_size(horizon, replications, seed)
     if record not in (None, "slots"):
         raise InputError(f"record = {record!r}: must be 'slots' or left out")
-    if record == "slots" and T * R * world.K > MOST_RECORDED:
-        most = MOST_RECORDED // (R * world.K)
+    if record == "slots" and T * R * world.K > MAX_RECORDED:
+        most = MAX_RECORDED // (R * world.K)
         raise InputError(
             f"experiment.horizon = {T}: too long to record every slot; at most {most} with {R} replications"
         )
@@ -326,13 +328,15 @@ def simulate(
 def check_size(horizon: Any, replications: Any, seed: Any) -> tuple[int, int, int]:
     """Horizon, replications and seed, validated."""
     return (
-        fields.whole(horizon, "experiment.horizon", 1, MOST_SLOTS),
-        fields.whole(replications, "experiment.replications", 1, MOST_REPLICATIONS),
-        fields.whole(seed, "experiment.seed", 0, MOST_SEED),
+        validation.whole(horizon, "experiment.horizon", 1, MAX_SLOTS),
+        validation.whole(replications, "experiment.replications", 1, MAX_REPLICATIONS),
+        validation.whole(seed, "experiment.seed", 0, MAX_SEED),
     )
 
 
-def record_slots(scenario: Scenario, case: Case, horizon: int, replications: int, seed: int) -> "pandas.DataFrame":
+def record_slots(
+    scenario: Scenario, case: ConfiguredPolicy, horizon: int, replications: int, seed: int
+) -> "pandas.DataFrame":
     """Every slot of a short run: one row per replication, slot and channel (numbered from 0)."""
     import pandas
 
@@ -350,8 +354,8 @@ def record_slots(scenario: Scenario, case: Case, horizon: int, replications: int
     contexts = np.zeros((*shape, d))
     rows = scenario.available
     for i in range(replications):
-        run = CaseRun.start(scenario, case, horizon, seed, i)
-        world = run.world
+        run = PolicyRun.start(scenario, case, horizon, seed, i)
+        world = run.path
         for t in range(horizon):
             run.to(t + 1)
             picks = run.tally.picks[: run.tally.picked[0]]

@@ -1,0 +1,224 @@
+"""What the belief policies learn of each channel's chain, and what they believe of its state now.
+
+A two-state channel's p01 and p10 are learned from every pair of observations, however far apart (`two_state_chain.py`); of
+a channel with more states rows of transition probabilities are learned from neighbouring slots, as Dirichlet counts.
+Every `redraw` slots a channel's probabilities are drawn anew from their posterior and held until the next draw:
+Thompson sampling, whose draws differ as long as there is doubt. The belief, the belief of the state now, is carried
+forward with the draw from the state that was seen last (of two states; a vector goes on with the new draw from where it
+is).
+
+What a channel is worth follows from the belief and from what each state pays. With `look_ahead` the chance w of the
+better state is replaced by Whittle's index of it, which also counts what a look is worth later; for two states only.
+Where contexts matter this is not quite the index of the channel with its contexts (`subsidy.py` has that), but with
+all parameters known it earns as much in S1 to S4, within 0.001 a slot.
+
+`forget`: what was seen so many slots ago counts 1/e, for channels whose primary users change their habits.
+"""
+
+import math
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from idleband.arrays import Floats, Ints
+from idleband.kernels import logistic, two_state_chain
+from idleband.kernels.compile import jit
+from idleband.kernels.rng import Rng, gamma, normal
+from idleband.kernels.whittle import whittle
+from idleband.policies.last_observation import NEVER, LastObservation, age_of, is_news, new_last_observation, saw
+from idleband.policies.parameters import AtLeast
+from idleband.policies.protocol import Setup, Slot
+
+Redraw = Annotated[int, AtLeast(1, 10**9), "slots between two draws of a channel's transition probabilities"]
+LookAhead = Annotated[bool, "count what is gained by knowing the state: Whittle's index (two states)"]
+Forget = Annotated[float, AtLeast(0.0), "slots after which what was seen counts 1/e; 0: nothing is forgotten"]
+
+FRESH = 1.02  # a posterior is made anew when it has so many times the observations it was made from
+STALE = 0.125  # or when so large a part of `forget` has passed
+LONGEST = 1000  # steps that a belief over more than two states is carried at once: by then nothing is left to change
+
+
+class Chains(NamedTuple):
+    last_observation: LastObservation
+    pairs: Floats  # (K, BINS, 2, 2) how often state i was followed, so long after, by state j; two-state channels
+    rows: Floats  # (K, S, S) how often i was followed by j in the next slot; channels with more states
+    seen: Floats  # (K,) observations in all
+    due: Floats  # (K,) of them at which the posterior is made anew
+    since: Floats  # (K,) slot to which the weights of what was seen refer
+    mode: Floats  # (K, 2) posterior of a two-state channel: logits of p01 and p10
+    spread: Floats  # (K, 3) and a root of their covariance
+    P: Floats  # (K, S, S) the draw
+    belief: Floats  # (K, S) the belief
+    at: Ints  # (K,) the slot it is about
+    begun: Ints  # (1,) the first slot, in which every channel gets a draw
+    ages: Floats  # (BINS,) of the bins in `pairs`
+    room: Floats  # (S,) working array
+
+
+def new_chains(setup: Setup) -> Chains:
+    K, S = setup.h.shape
+    belief = (np.arange(S) < setup.states[:, None]) / setup.states[:, None]
+    return Chains(
+        last_observation=new_last_observation(K),
+        pairs=np.zeros((K, two_state_chain.BINS, 2, 2)),
+        rows=np.zeros((K, S, S)),
+        seen=np.zeros(K),
+        due=np.zeros(K),
+        since=np.zeros(K),
+        mode=np.zeros((K, 2)),
+        # Of two uniform priors as they are in logits, before anything was seen.
+        spread=np.tile([math.sqrt(2.0), 0.0, math.sqrt(2.0)], (K, 1)),
+        P=np.repeat(belief[:, None, :], S, axis=1),
+        belief=belief.copy(),
+        at=np.zeros(K, np.int64),
+        begun=np.full(1, -1, np.int64),
+        ages=two_state_chain.AGES.copy(),
+        room=np.zeros(S),
+    )
+
+
+@jit
+def carry(setup: Setup, chains: Chains, slot: Slot) -> None:
+    """A slot has begun: beliefs move on by a step of their chains (by more, if slots were left out or feedback came
+    late), and some channels get a new draw."""
+    if chains.begun[0] < 0:
+        chains.begun[0] = slot.t
+        for k in range(setup.K):
+            chains.at[k] = slot.t - 1
+    P, belief = chains.P, chains.belief
+    for k in range(setup.K):
+        if setup.states[k] == 1:
+            continue
+        steps = slot.t - chains.at[k]
+        chains.at[k] = slot.t
+        fresh = redrawn(setup, chains, k, slot.t)
+        if fresh:
+            draw(setup, chains, slot.rng, k, slot.t)
+        if setup.states[k] > 2:
+            for _ in range(min(steps, LONGEST)):
+                for j in range(setup.states[k]):
+                    chains.room[j] = 0.0
+                    for i in range(setup.states[k]):
+                        chains.room[j] += belief[k, i] * P[k, i, j]
+                for j in range(setup.states[k]):
+                    belief[k, j] = chains.room[j]
+            continue
+        rho = P[k, 1, 1] - P[k, 0, 1]
+        good = belief[k, 1]
+        if fresh:  # the whole way from what was seen last, with the new draw
+            good = P[k, 0, 1] / (1.0 - rho)
+            if chains.last_observation.state[k] != NEVER:
+                passed = two_state_chain.power(rho, float(age_of(chains.last_observation, k, slot.t)), True)
+                good += passed * (chains.last_observation.state[k] - good)
+        elif steps == 1:
+            good = P[k, 0, 1] + rho * good
+        elif steps > 1:
+            settled = P[k, 0, 1] / (1.0 - rho)
+            good = settled + two_state_chain.power(rho, float(steps), True) * (good - settled)
+        belief[k, 0] = 1.0 - good
+        belief[k, 1] = good
+
+
+@jit
+def redrawn(setup: Setup, chains: Chains, k: int, t: int) -> bool:
+    """Whether channel k gets a new draw in slot t: one after the other, so that no slot has much to do."""
+    return (t + k) % setup.params.redraw == 0 or t == chains.begun[0]
+
+
+@jit
+def draw(setup: Setup, chains: Chains, rng: Rng, k: int, t: int) -> None:
+    """New transition probabilities of channel k from their posterior."""
+    if setup.params.forget > 0.0 and t - chains.since[k] > STALE * setup.params.forget:
+        make_posterior(setup, chains, k, t)
+    P = chains.P
+    if setup.states[k] <= 2:
+        first, second = normal(rng), normal(rng)
+        spread = chains.spread
+        p01 = logistic.probability(chains.mode[k, 0] + spread[k, 0] * first)
+        p10 = logistic.probability(chains.mode[k, 1] + spread[k, 1] * first + spread[k, 2] * second)
+        P[k, 0, 0], P[k, 0, 1] = 1.0 - p01, p01
+        P[k, 1, 0], P[k, 1, 1] = p10, 1.0 - p10
+        return
+    for i in range(setup.states[k]):
+        total = 0.0
+        for j in range(setup.states[k]):
+            P[k, i, j] = gamma(rng, 1.0 + chains.rows[k, i, j])
+            total += P[k, i, j]
+        for j in range(setup.states[k]):
+            P[k, i, j] /= total
+
+
+@jit
+def make_posterior(setup: Setup, chains: Chains, k: int, t: int) -> None:
+    """Bring channel k's posterior up to what has been seen, and forget what is to be forgotten."""
+    if setup.params.forget > 0.0:
+        t = max(t, int(chains.since[k]))  # feedback may be late
+        keep = math.exp((chains.since[k] - t) / setup.params.forget)
+        for b in range(chains.pairs.shape[1]):
+            for i in range(2):
+                for j in range(2):
+                    chains.pairs[k, b, i, j] *= keep
+        for i in range(setup.states[k]):
+            for j in range(setup.states[k]):
+                chains.rows[k, i, j] *= keep
+        chains.seen[k] *= keep
+    chains.since[k] = t
+    chains.due[k] = FRESH * chains.seen[k] + 1.0
+    if setup.states[k] <= 2:
+        two_state_chain.fit(chains.pairs, chains.ages, k, chains.mode, chains.spread)
+
+
+@jit
+def observe(setup: Setup, chains: Chains, k: int, s: int, t: int) -> None:
+    """Channel k was in state s in slot t."""
+    if not is_news(chains.last_observation, k, t):
+        return
+    before = chains.last_observation.state[k]
+    if before != NEVER:
+        age = age_of(chains.last_observation, k, t)
+        if (
+            setup.params.forget > 0.0 and t - chains.since[k] > setup.params.forget
+        ):  # or the weight would overflow in the end
+            make_posterior(setup, chains, k, t)
+        # Instead of fading what is older, what is newer counts more, until the posterior is made anew.
+        weight = math.exp((t - chains.since[k]) / setup.params.forget) if setup.params.forget > 0.0 else 1.0
+        if setup.states[k] <= 2:
+            chains.pairs[k, two_state_chain.bin_of(age), before, s] += weight
+        elif age == 1:
+            chains.rows[k, before, s] += weight
+        chains.seen[k] += weight
+        if chains.seen[k] >= chains.due[k]:
+            make_posterior(setup, chains, k, t)
+    saw(chains.last_observation, k, s, t)
+    chains.at[k] = t
+    for j in range(setup.states[k]):
+        chains.belief[k, j] = 1.0 if j == s else 0.0
+
+
+@jit
+def worth(setup: Setup, chains: Chains, k: int, sensed: int, pays: Floats) -> float:
+    """What a play of channel k is worth, if its states pay pays[k]; where its state is sensed there is no doubt."""
+    if sensed >= 0:
+        return pays[k, sensed]
+    belief, P = chains.belief, chains.P
+    if setup.states[k] != 2:
+        total = 0.0
+        for j in range(setup.states[k]):
+            total += belief[k, j] * pays[k, j]
+        return total
+    if pays[k, 1] >= pays[k, 0]:
+        good, low, span = belief[k, 1], pays[k, 0], pays[k, 1] - pays[k, 0]
+        p01, p10 = P[k, 0, 1], P[k, 1, 0]
+    else:
+        good, low, span = belief[k, 0], pays[k, 1], pays[k, 0] - pays[k, 1]
+        p01, p10 = P[k, 1, 0], P[k, 0, 1]
+    return low + span * (whittle(p01, p10, good) if setup.params.look_ahead else good)
+
+
+@jit
+def good_probability(setup: Setup, chains: Chains, k: int) -> float:
+    """The belief that channel k is good in the slot that `carry` has begun."""
+    total = 0.0
+    for j in range(setup.states[k]):
+        total += chains.belief[k, j] if setup.good[k, j] else 0.0
+    return total

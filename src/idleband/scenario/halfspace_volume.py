@@ -1,0 +1,99 @@
+"""Contexts are uniform on the unit cube, so chances are volumes: of what planes cut from it, exactly or by a sample."""
+
+import math
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from itertools import product
+
+import numpy as np
+
+from idleband.arrays import Floats
+
+SAMPLES = 10**6  # contexts drawn where the closed form is out of reach
+_SLICES = 32  # more slices than this are left to the sample, too
+
+
+def below(theta: Floats, level: float) -> tuple[float, float]:
+    """P(theta . x < level) for x uniform on the unit cube, and its standard error (0 where the value is exact).
+
+    The volume of a cube cut by a plane is a sum over its corners,
+        sum over v in {0,1}^d of (-1)^|v| max(0, level - theta . v)^d / (d! prod theta),
+    for theta > 0; zeros drop out and negative entries are reflected (x -> 1 - x). Where the sum cancels too much
+    (entries of very unlike size) or has too many terms, a fixed sample of 10^6 contexts answers, with its error.
+
+    >>> below(np.array([1.0, 1.0]), 1.0)
+    (0.5, 0.0)
+    """
+    weights, shift = _reflected(theta)
+    exact = _volume(weights, level + shift)
+    if exact is not None:
+        return exact, 0.0
+    return estimate(int(np.searchsorted(_projected(weights.tobytes()), level + shift)))
+
+
+def within(theta: Floats, low: Floats, high: Floats) -> tuple[float, float]:
+    """P(low[j] <= theta . x < high[j] for some j) for intervals that do not overlap, and its standard error.
+
+    >>> within(np.array([1.0]), np.array([0.0, 0.5]), np.array([0.25, 2.0]))
+    (0.75, 0.0)
+    """
+    weights, shift = _reflected(theta)
+    exact = [0.0]
+    for a, b in zip(low, high, strict=True):
+        first, last = _volume(weights, a + shift), _volume(weights, b + shift)
+        if first is None or last is None or len(exact) > _SLICES:
+            break
+        exact.append(last - first)
+    else:
+        return min(1.0, max(0.0, math.fsum(exact))), 0.0
+    values = _projected(weights.tobytes())
+    return estimate(int((np.searchsorted(values, high + shift) - np.searchsorted(values, low + shift)).sum()))
+
+
+def estimate(count: int) -> tuple[float, float]:
+    """The share of a sample, and its standard error: never 0, because a share of 0 or 1 is not exact either."""
+    share = count / SAMPLES
+    return share, math.sqrt(max(share * (1 - share), 1e-6) / SAMPLES)
+
+
+def _reflected(theta: Floats) -> tuple[Floats, float]:
+    """Weights > 0 and a shift such that weights . x has the model of theta . x + shift."""
+    return np.abs(theta[theta != 0]), float(-theta[theta < 0].sum())
+
+
+def _volume(weights: Floats, level: float) -> float | None:
+    """P(weights . x < level) for weights > 0; None where the sum over corners is out of reach."""
+    d = len(weights)
+    if d == 0:
+        return 1.0 if level > 0 else 0.0
+    if level <= 0 or level >= float(weights.sum()):
+        return 0.0 if level <= 0 else 1.0
+    if d > 16:
+        return None
+    signs, corners = _corners(d)
+    norm = math.factorial(d) * float(np.prod(weights))
+    terms = signs * np.maximum(0.0, level - corners @ weights) ** d
+    if not (norm > 0 and float(np.abs(terms).sum()) * 1e-15 / norm < 1e-9):
+        return None
+    return min(1.0, max(0.0, math.fsum(terms) / norm))
+
+
+@cache
+def _corners(d: int) -> tuple[Floats, Floats]:
+    """The signs of the corners of the unit cube, and the corners as rows."""
+    corners = np.array(list(product((0.0, 1.0), repeat=d)))
+    return 1.0 - 2.0 * (corners.sum(axis=1) % 2), corners
+
+
+@lru_cache(maxsize=4)
+def _projected(weights: bytes) -> Floats:
+    """weights . x for the fixed sample of contexts, sorted; part by part, so that memory stays small."""
+    w = np.frombuffer(weights)
+    return np.sort(np.concatenate([x @ w for x in sample(len(w))]))
+
+
+def sample(d: int) -> Iterator[Floats]:
+    """The fixed sample of contexts, as rows, in parts."""
+    rng = np.random.Generator(np.random.PCG64(d))
+    parts = 100
+    return (rng.random((SAMPLES // parts, d)) for _ in range(parts))

@@ -1,0 +1,111 @@
+"""The memory of one sample path: the environment, the counters of a run, and the references."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from idleband.arrays import Flags, Floats, Ints
+from idleband.kernels.rng import CONTEXTS, STATES, stream
+from idleband.policies.protocol import PARAMETERS, STATES_SEEN
+from idleband.scenario.markov import cumulative
+from idleband.scenario.reward import REWARDS
+from idleband.scenario.scenario import Scenario
+from idleband.scenario.upper_bound import padded
+from idleband.scenario.user_models import FAULT
+from idleband.simulation.loop import CURVES, REFERENCES, TIE, References, SamplePath, Tally
+
+
+def checkpoints(horizon: int) -> Ints:
+    """Return the slots at which results are recorded: 20 per decade, rounded, and the horizon.
+
+    >>> checkpoints(5)
+    array([1, 2, 3, 4, 5])
+    """
+    powers = 10.0 ** (np.arange(20 * (len(str(horizon)) + 1)) / 20)
+    marks = np.unique(np.round(powers).astype(np.int64))
+    return np.append(marks[marks < horizon], horizon).astype(np.int64)
+
+
+@lru_cache(maxsize=64)
+def path_parameters(scenario: Scenario, seed: int, replication: int) -> tuple[Floats, Floats]:
+    """Return theta and the mean rewards of a replication, which all policies on it share."""
+    theta = scenario.theta(seed, replication)
+    return theta, scenario.mean_rewards(theta)[0]
+
+
+def new_path(scenario: Scenario, seed: int, replication: int, theta: Floats) -> SamplePath:
+    """Return the start of a sample path, which is the same for every policy, M and sensing mode."""
+    K, d = scenario.K, scenario.dimension
+    S = max(2, max(map(len, scenario.transition)))
+    contexts = np.zeros(K * d)
+    return SamplePath(
+        state_rng=stream(seed, replication, STATES),
+        context_rng=stream(seed, replication, CONTEXTS),
+        start=np.array(
+            [
+                cumulative(distribution[None, :].repeat(len(distribution), 0), S)[0]
+                for distribution in scenario.stationary_distributions
+            ]
+        ),
+        limits=np.array([cumulative(P, S) for P in scenario.transition]),
+        h=padded(scenario.rewards, 0.0),
+        good=padded(scenario.good, False),
+        mean_h=scenario.mean_h,
+        good_share=scenario.good_shares,
+        available=scenario.available,
+        reward=REWARDS.index(scenario.reward),
+        model=scenario.perturbation.model.number,
+        theta=theta,
+        u=np.zeros(K),
+        s=np.zeros(K, np.int64),
+        contexts=contexts,
+        x=contexts.reshape(K, d),
+        n=np.zeros(K),
+        fault=np.zeros(FAULT),
+        expected=np.zeros(K),
+        rewards=np.zeros(K),
+        scratch=np.zeros(2 * K),
+    )
+
+
+def new_tally(scenario: Scenario, path: SamplePath, means: Floats, horizon: int, knows: frozenset[str]) -> Tally:
+    K, M = scenario.K, scenario.users
+    t = checkpoints(horizon)
+    return Tally(
+        t=t,
+        curves=np.zeros((len(CURVES), len(t))),
+        now=np.zeros(len(CURVES)),
+        carry=np.zeros(2),
+        cursor=np.zeros(1, np.int64),
+        plays=np.zeros(K, np.int64),
+        last_pick=np.zeros(K, np.int64),
+        picks=np.zeros(K, np.int64),
+        picked=np.zeros(1, np.int64),
+        static_worse=np.array([means < min(_largest(means, row, M), default=-np.inf) - TIE for row in path.available]),
+        table_mean=scenario.table_means,
+        table_best=np.array([_largest(scenario.table_means, row, M).sum() for row in path.available]),
+        sensing=scenario.sensing == "all" or STATES_SEEN in knows,
+        hidden_states=np.full(K, -1, np.int64),
+        sees_perturbations=PARAMETERS in knows,
+        hidden_perturbations=np.full(K, np.nan),
+        indices=np.zeros(K),
+        scratch=np.zeros(2 * K),
+    )
+
+
+def new_references(scenario: Scenario, path: SamplePath, means: Floats, horizon: int) -> References:
+    t = checkpoints(horizon)
+    return References(
+        t=t,
+        curves=np.zeros((len(REFERENCES), len(t))),
+        now=np.zeros(len(REFERENCES)),
+        carry=np.zeros(len(REFERENCES)),
+        cursor=np.zeros(1, np.int64),
+        M=scenario.users,
+        static_slot=np.array([_largest(means, row, scenario.users).sum() for row in path.available]),
+    )
+
+
+def _largest(means: Floats, available: Flags, M: int) -> Floats:
+    """Return the M largest means of the available channels in descending order (all, if there are fewer)."""
+    return np.sort(means[available])[::-1][:M]

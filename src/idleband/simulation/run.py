@@ -1,0 +1,176 @@
+"""Run one policy, or the references, along one sample path, slot by slot or in segments."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+from typing import Any
+
+from idleband import user_code
+from idleband.arrays import Floats, Words
+from idleband.binding import Bindings, Kernel, bind_policy, kernel_name, policy_errors
+from idleband.errors import InputError
+from idleband.kernels import compile
+from idleband.kernels.rng import POLICY, stream
+from idleband.policies.knowledge import setup_of, truth_of
+from idleband.policies.protocol import PARAMETERS, Policy, Setup
+from idleband.policies.registry import ConfiguredPolicy
+from idleband.scenario.perturbation import PerturbationModel
+from idleband.scenario.scenario import Scenario
+from idleband.scenario.user_models import UserModel
+from idleband.simulation import loop
+from idleband.simulation.loop import References, SamplePath, Tally
+from idleband.simulation.path import new_path, new_references, new_tally, path_parameters
+
+SEGMENT = 0.1  # seconds, about, that a compiled loop runs before it returns, so that progress and Ctrl-C are seen
+
+Tick = Callable[[int], None]  # called with the number of slots just run; raises to stop
+
+
+# --- compiled loops --------------------------------------------------------------------------------------------------
+
+
+@cache
+def model_bindings(model: PerturbationModel) -> Bindings:
+    """Return what a perturbation model binds into the loops: nothing, unless it is a user's model."""
+    if not isinstance(model, UserModel):
+        return Bindings({})
+    perturb, allocates = model.kernel.within, model.kernel.allocates
+    advance = compile.bind(loop.advance, {"perturb": perturb}, allocates=allocates)
+    return Bindings({"advance": advance}, model.key, model.cacheable, allocates)
+
+
+_loops: dict[str, Kernel] = {}
+_compiling = Lock()
+
+
+def policy_loop(policy: Policy, model: PerturbationModel, memory: Callable[[], tuple[Any, ...]]) -> Kernel:
+    """Return the loop for a policy under a perturbation model, compiled if possible.
+
+    `memory` returns new arguments of the loop, on which it is tried without running a slot.
+    """
+    bindings = model_bindings(model)
+    name = kernel_name("run", policy, bindings.name)
+    if name not in _loops:  # checked twice: a loop that is ready does not wait for one that is being compiled
+        with _compiling:
+            if name not in _loops:
+                functions = {"select": policy.select, "update": policy.update}
+                _loops[name] = bind_policy(loop.run, name, policy, functions, bindings, (*memory(), 0, 0))
+    return _loops[name]
+
+
+@cache
+def _walker(model: PerturbationModel) -> Callable[..., None]:
+    """The compiled walk along the references."""
+    bindings, name, cacheable, allocates = model_bindings(model)
+    walk: Callable[..., None] = compile.specialise(
+        loop.walk, f"walk_{name}", bindings, cached=cacheable, allocates=allocates
+    )
+    return walk
+
+
+@contextlib.contextmanager
+def _named_model(model: PerturbationModel, *, alone: bool) -> Iterator[None]:
+    """Report what a user's perturbation model raises in one line; it may run alone or beside a user's policy."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(model, UserModel) and (alone or user_code.passed(error, model.value)):
+            raise user_code.as_input_error(f"perturbation model {model.name}: value", error) from error
+        raise
+
+
+def check_model(model: PerturbationModel, fault: Floats) -> None:
+    """Raise InputError if a user's model has returned a value that is not finite."""
+    if isinstance(model, UserModel) and fault[1]:
+        raise model.faulty(fault[3], f"in slot {fault[1]:.0f}, channel {fault[2]:.0f}")
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class PolicyRun:
+    """One policy on one sample path."""
+
+    scenario: Scenario
+    configured: ConfiguredPolicy
+    setup: Setup
+    path: SamplePath
+    tally: Tally
+    state: Any
+    kernel: Kernel
+    rng: Words
+    at: int = 0  # slots run so far
+
+    @classmethod
+    def start(
+        cls, scenario: Scenario, configured: ConfiguredPolicy, horizon: int, seed: int, replication: int
+    ) -> "PolicyRun":
+        policy = configured.policy
+        setup = setup_of(scenario, configured.params)
+        theta, means = path_parameters(scenario, seed, replication)
+
+        def memory() -> tuple[Any, ...]:
+            path = new_path(scenario, seed, replication, theta)
+            tally = new_tally(scenario, path, means, horizon, policy.knows)
+            truth = (truth_of(scenario, theta, means),) if PARAMETERS in policy.knows else ()
+            with policy_errors(policy):
+                state = policy.init(setup, *truth)
+            return setup, path, state, stream(seed, replication, POLICY), tally
+
+        kernel = policy_loop(policy, scenario.perturbation.model, memory)
+        _, path, state, rng, tally = memory()
+        return cls(scenario, configured, setup, path, tally, state, kernel, rng)
+
+    def to(self, slot: int) -> None:
+        """Run up to and including a slot."""
+        arguments = (self.setup, self.path, self.state, self.rng, self.tally, self.at, slot)
+        model, policy = self.scenario.perturbation.model, self.configured.policy
+        with policy_errors(policy), _named_model(model, alone=policy.source is None):
+            broken = self.kernel.run(*arguments)
+        check_model(model, self.path.fault)
+        if broken:
+            picks = [int(k) for k in self.tally.picks[: self.tally.picked[0]]]
+            raise InputError(
+                f"policy {policy.name}: picks = {picks} in slot {broken}; must be {self.scenario.users}"
+                f" different available channels of 0 to {self.scenario.K - 1} (all of them, if fewer are available)"
+            )
+        self.at = slot
+
+
+@dataclass
+class ReferenceRun:
+    """The references along one sample path."""
+
+    model: PerturbationModel
+    path: SamplePath
+    references: References
+    at: int = 0
+
+    @classmethod
+    def start(cls, scenario: Scenario, horizon: int, seed: int, replication: int) -> "ReferenceRun":
+        theta, means = path_parameters(scenario, seed, replication)
+        path = new_path(scenario, seed, replication, theta)
+        references = new_references(scenario, path, means, horizon)
+        return cls(scenario.perturbation.model, path, references)
+
+    def to(self, slot: int) -> None:
+        with _named_model(self.model, alone=True):
+            compile.call(_walker(self.model), self.path, self.references, self.at, slot)
+        check_model(self.model, self.path.fault)
+        self.at = slot
+
+
+def in_segments(run: PolicyRun | ReferenceRun, horizon: int, tick: Tick) -> None:
+    """Run to the horizon in segments of about SEGMENT seconds, and call `tick` after each."""
+    slots = 16
+    while run.at < horizon:
+        began = time.perf_counter()
+        step = min(slots, horizon - run.at)
+        run.to(run.at + step)
+        tick(step)
+        seconds = time.perf_counter() - began
+        slots = max(1, int(slots * min(8.0, SEGMENT / max(seconds, 1e-6))))

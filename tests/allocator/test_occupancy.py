@@ -1,0 +1,200 @@
+"""What an allocator knows of its channels whatever its policy is, against the chain itself."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idleband as ib
+from idleband.allocator.occupancy import FRESH
+from tests.allocator.inside import arrays
+
+P01, P10 = 0.1, 0.25
+
+
+def station(K: int = 1, **more: Any) -> ib.Allocator:
+    return ib.Allocator("mp-random", **{"channels": K, "users": K, "dimension": 1, **more})
+
+
+def chain(slots: int, seed: int, p01: float = P01, p10: float = P10) -> list[int]:
+    rng = np.random.default_rng(seed)
+    states = [int(rng.random() < p01 / (p01 + p10))]
+    while len(states) < slots:
+        states.append(int(rng.random() < p01) if states[-1] == 0 else int(rng.random() >= p10))
+    return states
+
+
+def ahead(p01: float, p10: float, state: float, steps: int) -> float:
+    """The chance of state 1 so many steps of the chain later, one after the other."""
+    for _ in range(steps):
+        state = state * (1.0 - p10) + (1.0 - state) * p01
+    return state
+
+
+# --- beliefs ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_reported_late_is_told_for_now() -> None:
+    """A last_observation of slot 5 that is told of in slot 40 has faded since."""
+    late, sensed = station(), station()
+    for slot in range(1, 41):
+        decision = late.allocate(None, id=f"r{slot}")
+        sensed.allocate(None, states=[1] if slot == 5 else None)
+        if slot == 5:
+            late.vacate([0])
+    assert decision.slot == 40
+    late.report("r5", [1.0], [1])
+    before, after = late.snapshot()["channel"][0], sensed.snapshot()["channel"][0]
+    assert before["belief"] == pytest.approx(after["belief"], abs=1e-12)
+    assert before["belief"] == pytest.approx(ahead(0.5, 0.5, 1.0, 35))
+
+
+def test_before_anything_was_seen_both_are_as_likely() -> None:
+    allocator = station()
+    for slot in (1, 2, 50):
+        assert allocator.explain(allocator.allocate(None, 0, slot=slot).id).channels[0].primary_user == 0.5
+
+
+@pytest.mark.parametrize("gaps", [[1] * 10, [3, 1, 1, 7, 40, 2], [500, 1]], ids=str)
+def test_beliefs_follow_the_chain_that_was_learned(gaps: list[int]) -> None:
+    """Slot by slot or over slots in which nobody asked: what is believed is the chain's own step, repeated."""
+    allocator = station()
+    states = chain(300, seed=1)
+    for state in states:
+        allocator.allocate(None, 0, states=[state])
+    learned = arrays(allocator)
+    p01, p10 = float(learned["watch.p01"][0]), float(learned["watch.p10"][0])
+    passed = 0
+    for gap in gaps:
+        passed += gap
+        decision = allocator.allocate(None, 0, slot=allocator.slot + gap)
+        belief = 1.0 - allocator.explain(decision.id).channels[0].primary_user
+        assert belief == pytest.approx(ahead(p01, p10, states[-1], passed), abs=1e-12)
+        assert allocator.snapshot()["channel"][0]["belief"] == pytest.approx(belief)
+
+
+def test_a_channel_that_alternates_is_believed_to() -> None:
+    """There rho is negative, and its powers have signs."""
+    allocator = station()
+    for t in range(200):
+        allocator.allocate(None, 0, states=[t % 2])
+    learned = arrays(allocator)
+    p01, p10 = float(learned["watch.p01"][0]), float(learned["watch.p10"][0])
+    assert min(p01, p10) > 0.9
+    for slot, steps in ((201, 1), (204, 4), (209, 9)):
+        decision = allocator.allocate(None, 0, slot=slot)
+        assert 1.0 - allocator.explain(decision.id).channels[0].primary_user == pytest.approx(
+            ahead(p01, p10, 1.0, steps), abs=1e-12
+        )
+
+
+def test_a_late_report_is_of_its_own_slot() -> None:
+    allocator = station()
+    for state in chain(300, seed=2):
+        allocator.allocate(None, 0, states=[state])
+    late = allocator.allocate(None)
+    for _ in range(4):
+        allocator.allocate(None, 0)
+    allocator.report(late.id, [1.0], [1])
+    learned = arrays(allocator)
+    decision = allocator.allocate(None, 0)
+    belief = 1.0 - allocator.explain(decision.id).channels[0].primary_user
+    assert belief == pytest.approx(ahead(float(learned["watch.p01"][0]), float(learned["watch.p10"][0]), 1.0, 5))
+
+
+def test_of_what_is_older_than_what_is_known_nothing_is_learned() -> None:
+    """Of the state: what it paid is learned, whenever it is told."""
+    allocator = station()
+    old = allocator.allocate(None)
+    allocator.allocate(None, 0, states=[0])
+    before = arrays(allocator)
+    allocator.report(old.id, [1.0], [1])
+    after = arrays(allocator)
+    for name in ("last_observation.state", "last_observation.slot", "pairs", "belief", "p01", "seen"):
+        assert np.array_equal(before[f"watch.{name}"], after[f"watch.{name}"])
+    assert after["watch.plays"].tolist() == [[0.0, 1.0]]
+
+
+# --- chances ---------------------------------------------------------------------------------------------------------
+
+
+def deviations(p01: float, p10: float, gap: int, looks: float) -> tuple[float, float]:
+    """Of the likeliest p01 and p10, by the information in so many looks that far apart: each tells of the chance to be
+    free after a look at one state or the other."""
+
+    def chance(p: float, q: float, state: int) -> float:
+        return ahead(p, q, float(state), gap)
+
+    information, free, step = np.zeros((2, 2)), p01 / (p01 + p10), 1e-6
+    for state, share in ((0, 1.0 - free), (1, free)):
+        now = chance(p01, p10, state)
+        slope = np.array([chance(p01 + step, p10, state) - now, chance(p01, p10 + step, state) - now]) / step
+        information += looks * share * np.outer(slope, slope) / (now * (1.0 - now))
+    first, second = np.sqrt(np.diag(np.linalg.inv(information)))
+    return float(first), float(second)
+
+
+@pytest.mark.parametrize(
+    ("p01", "p10", "gap"),
+    [(0.1, 0.25, 1), (0.6, 0.3, 1), (0.8, 0.9, 1), (0.1, 0.25, 3), (0.02, 0.05, 3), (0.02, 0.05, 9)],
+)
+def test_the_chances_are_learned(p01: float, p10: float, gap: int) -> None:
+    """From looks in every slot, in every third and in every ninth; within five deviations of the likeliest value. The
+    chances are made of 1/FRESH of all looks at the least, and a prior of two looks moves them by less than one."""
+    looks = 3000
+    states = chain(gap * looks, seed=3, p01=p01, p10=p10)
+    allocator = station()
+    for slot in range(gap, gap * looks + 1, gap):
+        allocator.allocate(None, 0, states=[states[slot - 1]], slot=slot)
+    learned = arrays(allocator)
+    bounds = deviations(p01, p10, gap, looks / FRESH - 8)
+    assert abs(learned["watch.p01"][0] - p01) < 5 * bounds[0] < 0.6 * p01
+    assert abs(learned["watch.p10"][0] - p10) < 5 * bounds[1] < 0.6 * p10
+
+
+def test_what_is_believed_happens_that_often() -> None:
+    """A channel of a known chain, sensed in every fifth slot: what was believed of 4000 slots, against what was so. The
+    sum of the differences has the variance of belief (1 - belief) summed, but neighbours of one gap share their fate:
+    five times as much at the most. Four deviations, and the first 500 slots are left out, while the chances are
+    learned."""
+    states = chain(4500, seed=4)
+    allocator = station()
+    surprise = variance = 0.0
+    for t, state in enumerate(states, 1):
+        decision = allocator.allocate(None, 0, states=[state if t % 5 == 0 else None])
+        if t > 500 and t % 5:
+            belief = 1.0 - allocator.explain(decision.id).channels[0].primary_user
+            surprise += state - belief
+            variance += belief * (1.0 - belief)
+    assert abs(surprise) < 4 * math.sqrt(5 * variance)
+    assert 5 * variance < 4000
+
+
+def test_channels_do_not_mix() -> None:
+    """Three at once are learned as each alone."""
+    together, alone = station(3), [station() for _ in range(3)]
+    paths = [chain(100, seed=10 + k, p01=0.1 + 0.3 * k) for k in range(3)]
+    for states in zip(*paths, strict=True):
+        together.allocate(None, 0, states=states)
+        for one, state in zip(alone, states, strict=True):
+            one.allocate(None, 0, states=[state])
+    learned = arrays(together)
+    for k, one in enumerate(alone):
+        own = arrays(one)
+        for name in ("p01", "p10", "belief", "pairs"):
+            assert np.array_equal(learned[f"watch.{name}"][k], own[f"watch.{name}"][0])
+
+
+def test_several_states_are_free_or_not() -> None:
+    """Of three states the good ones are free."""
+    world = ib.scenario(
+        transition=[[[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]], rewards=[[0.0, 0.6, 1.0]], good=[[0, 2]],
+        users=1, context={"dimension": 1}, perturbation="none",
+    )  # fmt: skip
+    allocator = ib.Allocator("mp-random", scenario=world)
+    for state, seen in ((0, "free"), (1, "busy"), (2, "free")):
+        decision = allocator.allocate(None)
+        allocator.report(decision.id, [1.0 if seen == "free" else 0.1], [state])
+        assert allocator.snapshot()["channel"][0]["seen"] == seen
+    assert allocator.snapshot()["counts"]["collisions"] == 1

@@ -1,0 +1,237 @@
+"""A policy that is late, hangs, raises or loses its numbers does no harm: another stands in for it."""
+
+import gc
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idleband as ib
+from idleband.allocator.events import Decided
+from idleband.allocator.supervisor import MAX_PENDING
+from tests.allocator.inside import arrays, contexts, differ, plain, raising, station
+
+K = 5
+
+
+# --- a policy that is late -------------------------------------------------------------------------------------------
+
+
+def test_a_policy_that_is_late_is_stood_in_for_and_catches_up() -> None:
+    """It waits at a gate in slot 4, and cannot answer in 4, 5 and 6; feedback goes on meanwhile. Then its memory is
+    that of one without a deadline that goes through the same questions, answers and reports."""
+    gate = threading.Event()
+
+    def wait(slot: Any, picks: Any) -> None:
+        if slot.t == 4:
+            gate.wait(60.0)
+
+    plain(wait)
+    hurried, history = station("plain", deadline=0.05), []
+    rng = np.random.default_rng(2)
+    for t in range(1, 15):
+        if t == 7:
+            gate.set()
+            hurried.settle()
+        x, available = contexts(rng, hurried), rng.random(K) < 0.8
+        decision = hurried.allocate(x, available=available)
+        if t in (4, 5, 6):
+            assert (decision.by, decision.proposed) == ("fallback", None)
+            why = "chosen by the fallback mp-ucb, because plain did not answer before its deadline."
+            assert why in str(hurried.explain(decision.id))
+        rewards = rng.choice([0.1, 1.0], len(decision.channels))
+        hurried.report(decision.id, rewards)
+        history.append((decision, x, available, rewards))
+    assert hurried.snapshot()["counts"]["too_late"] >= 3
+    assert not hurried.broken
+    patient = station("plain")
+    for decision, x, available, rewards in history:
+        assert patient.decide(patient.ask(x, available=available), Decided(decision, "")) == decision
+        patient.report(decision.id, rewards)
+    assert not differ(hurried, patient, whose="learner")
+    assert not differ(hurried, patient, whose="fallback")
+    assert not differ(hurried, patient, whose="watch")
+
+
+def test_a_policy_in_time_decides_as_one_without_a_deadline() -> None:
+    """A minute is time enough."""
+    hurried, patient = station("mp-lucb", deadline=60.0), station("mp-lucb")
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        x = contexts(rng, hurried)
+        decision = hurried.allocate(x)
+        assert decision == patient.allocate(x)
+        assert hurried.explain(decision.id).as_data() == patient.explain(decision.id).as_data()
+        for allocator in (hurried, patient):
+            allocator.report(decision.id, {decision.channels[0]: 1.0})
+            allocator.report(decision.id, {decision.channels[1]: 0.1})
+    assert not differ(hurried, patient)
+
+
+def test_whoever_is_behind_is_saved_when_it_has_caught_up() -> None:
+    gate = threading.Event()
+    plain(lambda slot, picks: None, lambda slot, k: gate.wait(60.0))
+    allocator = station("plain", deadline=0.02)
+    decision = allocator.allocate(np.zeros((K, 2)))
+    allocator.report(decision.id, [1.0, 0.5])
+    threading.Timer(0.05, gate.set).start()
+    assert arrays(allocator)["learner.state.0"].tolist() == [1.0, 0.5, 0.0, 0.0, 0.0]
+
+
+def test_whoever_hangs_is_out_of_service_and_takes_no_more_memory() -> None:
+    """What it was not given before it hung is not kept for it, and it can be saved without it."""
+    gate = threading.Event()
+    plain(lambda slot, picks: gate.wait(60.0) and None)
+    allocator = station("plain", deadline=1e-4)
+    for t in range(1, 2 * MAX_PENDING):
+        decision = allocator.allocate(np.zeros((K, 2)))
+        assert decision.proposed is None
+        assert bool(allocator.broken) == (t > MAX_PENDING // 2)  # a question and a lesson each
+        allocator.report(decision.id, [1.0, 0.5])
+        assert len(allocator._policy._waiting) <= MAX_PENDING + 1
+    assert f"plain is out of service since {allocator.broken}." in str(allocator.explain(decision.id))
+    assert ib.Allocator.from_bytes(allocator.to_bytes(), "here").broken == allocator.broken
+    gate.set()
+
+
+def test_nobody_waits_for_one_who_saves(tmp_path: Path) -> None:
+    """The policy hangs: saving waits for it, and decisions go on meanwhile, the fallback's."""
+    gate = threading.Event()
+    plain(lambda slot, picks: gate.wait(60.0) and None)
+    allocator = station("plain", deadline=0.01)
+    allocator.allocate(np.zeros((K, 2)))
+    saving = threading.Thread(target=allocator.save, args=(tmp_path / "saved",))
+    saving.start()
+    for _ in range(20):
+        assert allocator.allocate(np.zeros((K, 2))).by == "fallback"
+    assert saving.is_alive()
+    gate.set()
+    saving.join(60.0)
+    assert ib.Allocator.load(tmp_path / "saved").slot >= 21
+
+
+def test_a_thread_ends_with_its_allocator() -> None:
+    before = set(threading.enumerate())
+
+    def new() -> set[threading.Thread]:
+        return set(threading.enumerate()) - before
+
+    allocators = [station(deadline=60.0) for _ in range(5)]
+    assert not new()  # it is begun when there is something to do
+    for allocator in allocators:
+        allocator.report(allocator.allocate(None).id, [1.0, 1.0])
+        allocator.settle()
+    assert len(new()) == 5
+    del allocator, allocators
+    gc.collect()
+    until = time.monotonic() + 60.0
+    while new():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+# --- a policy that does not work -------------------------------------------------------------------------------------
+
+
+def picking(*channels: int) -> Any:
+    def spoil(slot: Any, picks: Any) -> int | None:
+        if slot.t != 3:
+            return None
+        picks[: len(channels)] = channels
+        return len(channels)
+
+    return spoil
+
+
+def unsure(slot: Any, picks: Any) -> None:
+    if slot.t == 3:
+        slot.indices[2] = np.nan
+
+
+@pytest.mark.parametrize("deadline", [None, 60.0])
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (raising, "slot 3: RuntimeError: no idea"),
+        (unsure, "slot 3: an index is not a number"),
+        *((picking(*bad), "slot 3: its picks break the rules") for bad in ((0,), (0, 1, 2), (1, 1), (0, 5), (-1, 0))),
+        (picking(0, 3), "slot 3: its picks break the rules"),  # 3 is not available
+    ],
+)
+def test_a_policy_that_does_not_work_is_out_of_service_until_it_is_reset(
+    spoil: Any, why: str, deadline: float | None
+) -> None:
+    plain(spoil)
+    allocator = station("plain", deadline=deadline, fallback="mp-random")
+    x, available = np.zeros((K, 2)), [True, True, True, False, True]
+    for t in range(1, 7):
+        decision = allocator.allocate(x, available=available)
+        assert decision.by == ("policy" if t < 3 else "fallback")
+        assert len(set(decision.channels) - {3}) == 2  # what the fallback says is in order
+        assert allocator.broken == allocator.snapshot()["broken"] == ("" if t < 3 else why)
+        allocator.report(decision.id, [1.0, 1.0])
+    assert f"chosen by the fallback mp-random, because plain is out of service since {why}." in str(
+        allocator.explain(decision.id)
+    )
+    assert arrays(allocator)["learner.state.0"].sum() == 4.0  # of slots 1 and 2
+    again = ib.Allocator.from_bytes(allocator.to_bytes(), "here")
+    assert again.broken == why  # it is not repaired by being saved
+    assert again.allocate(x).by == "fallback"
+    allocator.reset()
+    assert not allocator.broken
+    assert not arrays(allocator)["learner.state.0"].any()
+    decision = allocator.allocate(x)
+    assert decision.by == "policy"
+    allocator.report(decision.id, [1.0, 1.0])
+    assert arrays(allocator)["learner.state.0"].sum() == 2.0
+    assert allocator.snapshot()["counts"]["fallback"] == 4
+
+
+def test_why_the_fallback_decided_is_told_after_a_reset_too() -> None:
+    plain(raising)
+    allocator = station("plain")
+    for _ in range(4):
+        decision = allocator.allocate(np.zeros((K, 2)))
+    before = str(allocator.explain(decision.id))
+    assert "out of service since slot 3: RuntimeError: no idea" in before
+    allocator.reset()
+    assert str(allocator.explain(decision.id)) == before
+
+
+@pytest.mark.parametrize("deadline", [None, 60.0])
+def test_a_policy_that_cannot_learn_is_out_of_service(deadline: float | None) -> None:
+    def forget(slot: Any, k: int) -> None:
+        if slot.t == 2:
+            raise KeyError("a")
+
+    plain(lambda slot, picks: None, forget)
+    allocator = station("plain", deadline=deadline)
+    for t in range(1, 4):
+        decision = allocator.allocate(np.zeros((K, 2)))
+        assert decision.by == ("policy" if t < 3 else "fallback")
+        assert allocator.report(decision.id, [1.0, 1.0]).learned == decision.channels  # by all others
+    assert allocator.broken == "slot 2: KeyError: 'a'"
+    assert arrays(allocator)["fallback.state.plays"].sum() == 6
+
+
+def test_a_nan_in_what_was_learned_is_found_at_once_where_it_matters() -> None:
+    allocator = station("mp-lucb")
+    allocator.allocate(np.zeros((K, 2)))
+    allocator._policy.learner.state.theta[3] = np.nan
+    decision = allocator.allocate(np.zeros((K, 2)))
+    assert (decision.by, allocator.broken) == ("fallback", "slot 2: an index is not a number")
+
+
+def test_a_nan_in_what_was_learned_is_found_in_time_where_it_does_not() -> None:
+    """RCA's sum of a running block matters when it ends. All is looked at every 1024 slots."""
+    allocator = station("rca-m")
+    allocator.allocate(None)
+    allocator._policy.learner.state.open_sum[4] = np.nan
+    assert allocator.allocate(None, slot=1023).by == "policy"
+    assert allocator.allocate(None, slot=1024).by == "fallback"
+    assert allocator.broken == "slot 1024: there is a nan in what it has learned"
+    allocator.reset()
+    assert allocator.allocate(None, slot=2048).by == "policy"

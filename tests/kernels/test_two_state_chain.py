@@ -1,0 +1,208 @@
+"""The posterior of a two-state chain that is seen now and then, against the posterior itself, and by how often the
+truth lies within it."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+
+from idleband.kernels.logistic import chance as logistic
+from idleband.kernels.two_state_chain import AGES, BINS, EXACT, GROWTH, MAX_LOGIT, bin_of, climb, fit, power
+
+Floats = npt.NDArray[np.float64]
+
+PROBABILITIES = [(0.02, 0.07), (0.04, 0.01), (0.2, 0.3), (0.4, 0.6), (0.7, 0.8), (0.95, 0.6)]
+
+
+def observe(p01: float, p10: float, gaps: list[int], looks: int, chains: int, seed: int) -> tuple[Floats, Floats]:
+    """Chains seen at random gaps: counts as the kernel wants them (chains, BINS, 2, 2), and by the true age
+    (chains, gaps, 2, 2)."""
+    rng = np.random.default_rng(seed)
+    pairs, exact = np.zeros((chains, BINS, 2, 2)), np.zeros((chains, len(gaps), 2, 2))
+    pi, rho, each = p01 / (p01 + p10), 1 - p01 - p10, np.arange(chains)
+    state = (rng.random(chains) < pi).astype(int)
+    for _ in range(looks):
+        which = rng.integers(len(gaps), size=chains)
+        age = np.array(gaps)[which]
+        after = (rng.random(chains) < pi + rho**age * (state - pi)).astype(int)
+        exact[each, which, state, after] += 1
+        pairs[each, [bin_of(int(a)) for a in age], state, after] += 1
+        state = after
+    return pairs, exact
+
+
+def fitted(pairs: Floats, start: tuple[float, float] = (0.0, 0.0)) -> tuple[Floats, Floats]:
+    """(chains, 2) modes and (chains, 2, 2) covariances."""
+    mode, spread = np.tile(np.array(start), (len(pairs), 1)), np.zeros((len(pairs), 3))
+    for k in range(len(pairs)):
+        fit(pairs, AGES, k, mode, spread)
+    root = np.zeros((len(pairs), 2, 2))
+    root[:, 0, 0], root[:, 1, 0], root[:, 1, 1] = spread.T
+    return mode, root @ root.transpose(0, 2, 1)
+
+
+def log_posterior(u: Floats, v: Floats, counts: Floats, gaps: list[int]) -> Floats:
+    """In logits of p01 and p10, under uniform priors of p01 and p10; counts by the true age."""
+    p, q = expit(u), expit(v)
+    total = np.log(p * (1 - p) * q * (1 - q))
+    for a, table in zip(gaps, counts, strict=True):
+        for i in range(2):
+            good = p / (p + q) + (1 - p - q) ** a * (i - p / (p + q))
+            total = total + table[i, 1] * np.log(good) + table[i, 0] * np.log1p(-good)
+    return total
+
+
+# --- bins and powers -------------------------------------------------------------------------------------------------
+
+
+def test_every_age_has_a_bin_that_is_about_as_old() -> None:
+    bins = [bin_of(age) for age in range(1, 5001)]
+    assert bins[:EXACT] == list(range(EXACT))
+    assert set(bins) == set(range(BINS))
+    assert (np.diff(bins) >= 0).all()
+    assert AGES[:EXACT].tolist() == list(range(1, EXACT + 1))
+    for age in range(EXACT + 1, 3990):
+        assert GROWTH**-0.51 < age / AGES[bin_of(age)] < GROWTH**0.51
+    assert bin_of(2**62) == BINS - 1
+
+
+def test_powers() -> None:
+    for rho in (-1.0, -0.7, -1e-9, 0.0, 0.3, 1.0):
+        for age in (0, 1, 2, 3, 10, 11):
+            assert math.isclose(power(rho, float(age), True), rho**age, abs_tol=1e-300)
+    assert power(0.9, 40.5, False) == 0.9**40.5
+    assert power(-0.9, 40.5, False) == 0.0  # an even age or an odd one: nobody knows
+
+
+def test_logistic_at_its_ends() -> None:
+    """Draws from a wide posterior may lie anywhere."""
+    assert [logistic(u) for u in (-1e4, 0.0, 1e4)] == pytest.approx([0.0, 0.5, 1.0], abs=1e-300)
+    interpreted = getattr(logistic, "py_func", logistic)
+    assert [interpreted(u) for u in (-1e4, -3.0)] == [logistic(u) for u in (-1e4, -3.0)]
+
+
+# --- the fit ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("p01", "p10"), PROBABILITIES)
+def test_the_fit_is_the_posterior(p01: float, p10: float) -> None:
+    """From 4000 looks at mixed ages, on a grid of logits five standard deviations wide. Scoring ends 0.01 of them from
+    the mode. The covariance is that of the expected information, not of the observed one, and of a normal model, which
+    this nearly is: within a tenth, which is more than either matters here."""
+    gaps = [1, 1, 2, 3, 5, 8, 20]
+    pairs, counts = observe(p01, p10, gaps, 4000, 1, seed=1)
+    (mode,), (covariance,) = fitted(pairs)
+    found = minimize(
+        lambda at: -log_posterior(at[0], at[1], counts[0], gaps), logit([p01, p10]), method="Nelder-Mead",
+        options={"xatol": 1e-7, "fatol": 1e-9},
+    )  # fmt: skip
+    spreads = np.sqrt(np.diag(covariance))
+    assert (np.abs(mode - found.x) < 0.02 * spreads).all()
+    u, v = np.meshgrid(*(found.x[i] + spreads[i] * np.linspace(-5, 5, 121) for i in range(2)), indexing="ij")
+    density = log_posterior(u, v, counts[0], gaps)
+    weight = np.exp(density - density.max()).ravel()
+    exact = np.cov(np.stack([u.ravel(), v.ravel()]), aweights=weight)
+    scale = np.outer(spreads, spreads)
+    np.testing.assert_allclose(covariance / scale, exact / scale, atol=0.1)
+
+
+@pytest.mark.parametrize("p01", [0.002, 0.01, 0.03])
+def test_a_slow_channel_is_known_for_one_though_it_is_seldom_seen(p01: float) -> None:
+    """Looks 20 to 60 slots apart, from no knowledge: there the likelihood is flat, but its top is elsewhere. Ages in
+    bins move the mode by less than a quarter of a standard deviation."""
+    gaps, p10 = [20, 36, 40, 45, 60], 2 * p01
+    pairs, counts = observe(p01, p10, gaps, 3000, 1, seed=2)
+    (mode,), (covariance,) = fitted(pairs)
+    found = minimize(lambda at: -log_posterior(at[0], at[1], counts[0], gaps), logit([p01, p10]), method="Nelder-Mead")
+    assert (np.abs(mode - found.x) < 0.25 * np.sqrt(np.diag(covariance))).all()
+
+
+def test_a_fast_channel_is_not_taken_for_a_slow_one() -> None:
+    """Seldom seen too: what is known is the share of good slots, and of the speed only that it is not slow."""
+    for p01, p10 in ((0.4, 0.6), (0.3, 0.2), (0.9, 0.8)):
+        pairs, _ = observe(p01, p10, [20, 36, 60], 3000, 1, seed=5)
+        (mode,), (covariance,) = fitted(pairs, (-6.0, -6.0))
+        p, q = expit(mode)
+        assert abs(p / (p + q) - p01 / (p01 + p10)) < 5 * math.sqrt(0.25 / 3000)
+        assert p + q > 0.1
+        assert np.diag(covariance).min() > 0.1
+
+
+def test_of_two_hills_the_higher_one_is_taken() -> None:
+    """Four neighbouring slots that differ, and many observations 20 slots apart that are a little alike: by accident,
+    of a fast channel, is the better explanation, though there is a hill for a slow one."""
+    pairs = np.zeros((1, BINS, 2, 2))
+    pairs[0, bin_of(1)] = [[0.0, 2.0], [2.0, 0.0]]
+    pairs[0, bin_of(20)] = [[787.5, 712.5], [712.5, 787.5]]
+    slow = np.array([[-3.0, -3.0]])
+    climb(pairs, AGES, 0, slow, np.zeros((1, 3)))
+    assert expit(slow).sum() < 0.3
+    (mode,), _ = fitted(pairs)
+    assert expit(mode).sum() > 1.2
+
+
+@pytest.mark.parametrize("gaps", [[1, 2, 3, 7], [1, 10, 30, 60]], ids=["often", "seldom"])
+@pytest.mark.parametrize(("p01", "p10"), PROBABILITIES)
+def test_the_truth_is_where_it_is_said_to_be(p01: float, p10: float, gaps: list[int]) -> None:
+    """95 % intervals of 400 chains hold the truth at a rate within four standard deviations of 0.95, 0.0109 each, and
+    0.01 for the posterior not being quite normal: a chance near 0 or 1 is known from a few rare moves."""
+    pairs, _ = observe(p01, p10, gaps, 1500, 400, seed=3)
+    mode, covariance = fitted(pairs)
+    spreads = np.sqrt(np.stack([covariance[:, 0, 0], covariance[:, 1, 1]], axis=1))
+    held = (np.abs(mode - logit([p01, p10])) < 1.96 * spreads).mean(axis=0)
+    assert (np.abs(held - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 400) + 0.01).all(), held
+    # And jointly, by the chi-square model of two degrees, which sees the correlation too.
+    off = mode - logit([p01, p10])
+    distance = np.einsum("ki,kij,kj->k", off, np.linalg.inv(covariance), off)
+    assert abs((distance < -2 * math.log(0.05)).mean() - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 400) + 0.01
+
+
+def test_without_data_there_is_the_prior() -> None:
+    """Uniform chances: in logits a mode of 0 and an information of 1/2."""
+    for start in ((0.0, 0.0), (3.0, -5.0), (-MAX_LOGIT, MAX_LOGIT)):
+        (mode,), (covariance,) = fitted(np.zeros((1, BINS, 2, 2)), start)
+        np.testing.assert_allclose(mode, 0.0, atol=0.02)
+        np.testing.assert_allclose(covariance, 2.0 * np.eye(2), atol=0.02)
+
+
+def test_neighbouring_slots_give_beta_posteriors() -> None:
+    """Seen in every slot, the posteriors are Beta, whose modes in logits are known."""
+    pairs = np.zeros((1, BINS, 2, 2))
+    pairs[0, 0] = [[30.0, 10.0], [5.0, 60.0]]
+    (mode,), (covariance,) = fitted(pairs)
+    np.testing.assert_allclose(mode, [math.log(11 / 31), math.log(6 / 61)], atol=0.01)
+    information = [42 * (11 / 42) * (31 / 42), 67 * (6 / 67) * (61 / 67)]
+    np.testing.assert_allclose(covariance, np.diag(1 / np.array(information)), rtol=0.01, atol=1e-9)
+
+
+@pytest.mark.parametrize("start", [(-9.0, -9.0), (9.0, 9.0), (-9.0, 9.0), (9.0, -9.0), (-12.0, 0.0)])
+@pytest.mark.parametrize(("p01", "p10"), PROBABILITIES)
+def test_a_far_start_leads_to_the_same_place(p01: float, p10: float, start: tuple[float, float]) -> None:
+    pairs, _ = observe(p01, p10, [1, 1, 2, 3, 10, 40], 500, 5, seed=4)
+    near, covariance = fitted(pairs, (logit(p01), logit(p10)))
+    far, far_covariance = fitted(pairs, start)
+    for k in range(5):
+        assert (np.abs(near[k] - far[k]) < 0.03 * np.sqrt(np.diag(covariance[k]))).all()
+        np.testing.assert_allclose(far_covariance[k], covariance[k], rtol=0.1, atol=1e-3)
+
+
+@pytest.mark.parametrize("count", [1.0, 1e6, 1e9])
+@pytest.mark.parametrize("age", [1, 2, 33, 10**6])
+@pytest.mark.parametrize(
+    "table",
+    [[[1, 0], [0, 0]], [[0, 0], [0, 1]], [[1, 0], [0, 1]], [[0, 1], [1, 0]], [[1, 1], [1, 1]], [[0, 1], [0, 1]]],
+)
+def test_extreme_data_gives_numbers(table: list[list[int]], age: int, count: float) -> None:
+    """Always the same state, always the other one, a coin; a million times and more, and only at one age."""
+    pairs = np.zeros((1, BINS, 2, 2))
+    pairs[0, bin_of(age)] = np.array(table) * count
+    mode, spread = np.zeros((1, 2)), np.zeros((1, 3))
+    for _ in range(3):  # from where the last one ended
+        fit(pairs, AGES, 0, mode, spread)
+        assert (np.abs(mode) <= MAX_LOGIT).all()
+        assert np.isfinite(spread).all()
+        assert (spread[0, [0, 2]] > 0).all()
+        assert (spread[0] < 100).all()

@@ -1,0 +1,353 @@
+"""What the belief policies learn of chains and believe of states: draws, beliefs, counts, forgetting, late feedback."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idleband as ib
+from idleband.kernels import two_state_chain
+from idleband.kernels.whittle import whittle
+from idleband.scenario.markov import stationary
+from tests.policies.station import Station
+
+HELD = 10**9  # slots until the second draw
+THREE = [[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]
+# Channels of three, two and one state; of the first two the good state is the first.
+UNLIKE: dict[str, Any] = {
+    "transition": [THREE, [[0.9, 0.1], [0.4, 0.6]], [[1.0]]],
+    "rewards": [[1.0, 0.4, 0.2], [1.0, 0.1], [0.8]],
+    "good": [[0], [0], [0]],
+}
+TWO: dict[str, Any] = {"p01": [0.1, 0.4, 0.7], "p10": [0.2, 0.5, 0.8]}
+
+
+def after(P: np.ndarray, s: int, age: int) -> np.ndarray:
+    return np.asarray(np.linalg.matrix_power(P, age)[s])
+
+
+# --- beliefs ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_draw_is_held_and_carries_the_belief() -> None:
+    """Seen in state s, the model a slots later is row s of P^a, P the draw; channels of two and of three states."""
+    for world in (TWO, UNLIKE):
+        station = Station("mp-belief", M=3, world=world, redraw=HELD)
+        chains = station.state.chains
+        station.choose()
+        P, states = chains.P.copy(), [1, 1, 0]
+        for k, s in enumerate(states):
+            station.learn(k, s)
+        for age in range(1, 60):
+            station.choose()
+            assert np.array_equal(chains.P, P)
+            for k, s in enumerate(states):
+                S = station.setup.states[k]
+                np.testing.assert_allclose(chains.model[k, :S], after(P[k, :S, :S], s, age), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("state", [0, 1])
+def test_a_channel_is_drawn_anew_every_so_many_slots_and_the_belief_with_it(state: int) -> None:
+    """Channel k in slots with (t + k) a multiple of `redraw`: then the model is that of the new draw, all the way from
+    what was seen, or its stationary one where nothing was."""
+    station = Station("mp-belief", M=1, world=TWO, redraw=7)
+    chains, P = station.state.chains, np.zeros((3, 2, 2))
+    for t in range(1, 60):
+        station.choose()
+        for k in range(3):
+            assert (not np.array_equal(chains.P[k], P[k])) == (t == 1 or (t + k) % 7 == 0)
+            if (t + k) % 7 == 0 or t == 1:
+                seen = k == 0 and t > 1
+                expected = after(chains.P[k], state, t - 1) if seen else stationary(chains.P[k])
+                np.testing.assert_allclose(chains.model[k], expected, rtol=0, atol=1e-12)
+        P = chains.P.copy()
+        if t == 1:
+            station.learn(0, state)
+
+
+def test_a_channel_of_more_states_that_was_never_seen_is_believed_by_its_draw() -> None:
+    """From all states alike, one step of the draw a slot: close to its stationary distribution after some."""
+    station = Station("mp-belief", world=UNLIKE, redraw=HELD)
+    chains = station.state.chains
+    for t in range(1, 40):
+        station.choose(available=[0, 0, 0])
+        expected = np.full(3, 1 / 3) @ np.linalg.matrix_power(chains.P[0], t)
+        np.testing.assert_allclose(chains.model[0], expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(chains.model[0], stationary(chains.P[0]), rtol=0, atol=1e-3)
+
+
+def test_a_channel_of_one_state_is_in_it() -> None:
+    """Nothing is drawn for it, and its state's draw of the pay is what it is worth."""
+    for look_ahead in (True, False):
+        station = Station("mp-belief", M=2, world=UNLIKE, look_ahead=look_ahead, redraw=3)
+        for t in range(20):
+            station.choose()
+            assert station.state.chains.model[2].tolist() == [1.0, 0.0, 0.0]
+            assert station.slot.indices[2] == station.state.pays[2, 0]
+            station.learn(2, 0, n=0.0 if t % 2 else 1.5)
+
+
+def test_slots_left_out_count() -> None:
+    """A base station that asks in slots 1, 2, 9 and 10 believes what one asked in each of them does."""
+    for world in (TWO, UNLIKE):
+        each, some = (Station("mp-belief", M=3, world=world, redraw=HELD) for _ in range(2))
+        for station in (each, some):
+            station.play([1, 0, 0])
+        for t in range(2, 11):
+            each.choose()
+            if t in (2, 9, 10):
+                some.t = t - 1
+                some.choose()
+                np.testing.assert_allclose(some.state.chains.model, each.state.chains.model, rtol=0, atol=1e-12)
+
+
+def test_a_slot_asked_for_twice_moves_nothing_twice() -> None:
+    for world in (TWO, UNLIKE):
+        station = Station("mp-belief", M=3, world=world, redraw=HELD)
+        station.play([1, 0, 0])
+        station.choose()
+        before = station.state.chains.model.copy()
+        station.t -= 1
+        station.choose()
+        assert np.array_equal(station.state.chains.model, before)
+
+
+# --- feedback that is late ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mp-belief", "mp-belief-lucb"])
+def test_late_feedback_is_of_its_own_slot(name: str) -> None:
+    """That of slot 1 comes after slot 4 has begun: in slot 5 both stations believe the same, and have counted alike."""
+    for world in (TWO, UNLIKE):
+        prompt, late = (Station(name, M=3, world=world, redraw=HELD) for _ in range(2))
+        prompt.play([1, 0, 0])
+        late.choose()
+        slot = late.slot
+        for station in (prompt, late):
+            for _ in range(3):
+                station.choose()
+        late.slot = slot
+        for k, s in enumerate([1, 0, 0]):
+            late.learn(k, s)
+        prompt.choose()
+        late.choose()
+        np.testing.assert_allclose(late.state.chains.model, prompt.state.chains.model, rtol=0, atol=1e-12)
+        for station in (prompt, late):
+            for k in range(3):
+                station.learn(k, 0)
+        assert np.array_equal(late.state.chains.pairs, prompt.state.chains.pairs)
+
+
+@pytest.mark.parametrize("name", ["mp-belief", "mp-belief-lucb", "mp-ts-episodes", "mp-whittle"])
+@pytest.mark.parametrize("behind", [1, 40, 3000])
+def test_what_is_older_than_what_was_seen_says_nothing_of_the_state(name: str, behind: int) -> None:
+    """Nor is it counted, in any bin, or out of their bounds; the same slot told twice neither."""
+    station = Station(name, world=TWO)
+    station.t = 5000
+    station.choose()
+    old = station.slot._replace(t=station.t - behind)
+    station.learn(0, 1)
+    last_observation = (
+        station.state.chains.last_observation if "belief" in name else station.state.sides.last_observation
+    )
+    for late in (old, station.slot):
+        station.slot = late
+        station.learn(0, 0)
+        assert (last_observation.state[0], last_observation.slot[0]) == (1, 5001)
+    if name == "mp-ts-episodes":
+        assert not station.state.posterior.any()
+    elif name == "mp-whittle":
+        assert (station.state.moves == 1.0).all()
+    else:
+        assert not station.state.chains.pairs.any()
+        assert not station.state.chains.seen.any()
+
+
+# --- counts ----------------------------------------------------------------------------------------------------------
+
+
+def test_pairs_are_counted_by_age_and_states() -> None:
+    """In bin, state before and state after; of three states only neighbouring slots."""
+    station = Station("mp-belief", world=UNLIKE)
+    pairs, rows = np.zeros((two_state_chain.BINS, 2, 2)), np.zeros((3, 3))
+    rng, seen = np.random.default_rng(1), dict[int, tuple[int, int]]()
+    for t in range(1, 1200):
+        k = int(rng.integers(0, 2))
+        station.choose(available=np.arange(3) == k)
+        if rng.uniform() < (1.0 if t < 300 else 0.05):
+            s = int(rng.integers(0, 3 - k))
+            station.learn(k, s)
+            if k in seen:
+                before, when = seen[k]
+                if k == 1:
+                    pairs[two_state_chain.bin_of(t - when), before, s] += 1
+                elif t - when == 1:
+                    rows[before, s] += 1
+            seen[k] = s, t
+    assert np.array_equal(station.state.chains.pairs[1], pairs)
+    assert np.array_equal(station.state.chains.rows[0], rows)
+    assert (pairs.sum(axis=(1, 2)) > 0).sum() > 20  # bins of many ages were met
+    assert rows.sum() > 50
+
+
+def test_draws_of_a_channel_with_more_states_are_dirichlet() -> None:
+    """After known counts the mean of 4000 draws is (1 + count) / (S + sum), within 5 deviations of such a mean."""
+    station = Station("mp-belief", world=UNLIKE, redraw=1)
+    counts = np.array([[7.0, 0.0, 2.0], [1.0, 20.0, 0.0], [0.0, 0.0, 0.0]])
+    station.state.chains.rows[0] = counts
+    draws = []
+    for _ in range(4000):
+        station.choose()
+        draws.append(station.state.chains.P[0].copy())
+    a = counts + 1
+    total = a.sum(axis=1, keepdims=True)
+    mean = a / total
+    deviation = np.sqrt(mean * (1 - mean) / (total + 1))
+    assert (np.abs(np.mean(draws, axis=0) - mean) < 5 * deviation / math.sqrt(4000)).all()
+    np.testing.assert_allclose(np.std(draws, axis=0), deviation, rtol=0.1)
+
+
+def test_draws_of_a_channel_with_two_states_are_normal_in_logits() -> None:
+    """Mean and covariance of 4000 draws, within 5 deviations of what such a sample has."""
+    station = Station("mp-belief", world=TWO, redraw=1)
+    chains = station.state.chains
+    chains.mode[1] = [-1.0, 0.5]
+    chains.spread[1] = [0.5, -0.3, 0.4]
+    draws = []
+    for _ in range(4000):
+        station.choose()
+        draws.append([chains.P[1, 0, 1], chains.P[1, 1, 0]])
+    p = np.array(draws)
+    logits = np.log(p / (1 - p))
+    root = np.array([[0.5, 0.0], [-0.3, 0.4]])
+    z = (logits - [-1.0, 0.5]) @ np.linalg.inv(root).T
+    assert (np.abs(z.mean(axis=0)) < 5 / math.sqrt(4000)).all()
+    assert (np.abs(np.cov(z.T) - np.eye(2)) < 5 * math.sqrt(2 / 4000)).all()
+
+
+def test_the_posterior_is_made_anew_as_observations_come() -> None:
+    """When there are 2% more of them, and one: never far behind a fit to all that was seen."""
+    station = Station("mp-belief", world={"p01": [0.1], "p10": [0.2]})
+    rng, chains, s = np.random.default_rng(3), station.state.chains, 0
+    for t in range(2000):
+        s = int(rng.uniform() < (0.1 if s == 0 else 0.8))
+        station.play([s])
+        mode, spread = chains.mode.copy(), chains.spread.copy()
+        two_state_chain.fit(chains.pairs, chains.ages, 0, mode, spread)
+        if t > 50:
+            assert np.abs(mode[0] - chains.mode[0]).max() < spread[0, 0]
+    np.testing.assert_allclose(chains.mode, mode, rtol=0, atol=0.2 * spread[0, 0])
+
+
+# --- forgetting ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("forget", "redraw"), [(50.0, 10), (3.0, 10), (0.5, 1), (40.0, HELD), (1.0, 2000)])
+def test_counts_fade_by_the_slots_that_have_passed(forget: float, redraw: int) -> None:
+    """Each observation weighs exp(-age / forget), whenever it is brought up to date; gaps of any length included."""
+    station = Station("mp-belief", world=UNLIKE, forget=forget, redraw=redraw)
+    rng, seen, told = np.random.default_rng(5), dict[int, tuple[int, int]](), list[tuple[int, int, Any]]()
+    for t in range(1, 3000):
+        k = int(rng.integers(0, 2))
+        station.choose(available=np.arange(3) == k)
+        if t < 500 or t > 2500:
+            s = int(rng.integers(0, 3 - k))
+            station.learn(k, s)
+            if k in seen and (k == 1 or t - seen[k][1] == 1):
+                place = (two_state_chain.bin_of(t - seen[k][1]), seen[k][0], s) if k == 1 else (seen[k][0], s)
+                told.append((t, k, place))
+            seen[k] = s, t
+    chains = station.state.chains
+    for k, counts in ((0, chains.rows[0]), (1, chains.pairs[1])):
+        expected = np.zeros_like(counts)
+        for t, who, place in told:
+            if who == k:
+                expected[place] += math.exp((t - chains.since[k]) / forget)
+        np.testing.assert_allclose(counts, expected, rtol=1e-9, atol=1e-9)
+        assert chains.since[k] >= seen[k][1] - max(forget, 1)
+
+
+def test_forgetting_follows_a_change_and_remembering_does_not() -> None:
+    """p01 and p10 change places after 3000 slots; 1000 slots later the one has the new ones within 4 of its
+    deviations, and the other is off by more than that."""
+    off = {}
+    for forget in (0.0, 150.0):
+        station = Station("mp-belief", world={"p01": [0.1], "p10": [0.3]}, forget=forget)
+        rng, s = np.random.default_rng(8), 0
+        for t in range(4000):
+            p01, p10 = (0.1, 0.3) if t < 3000 else (0.3, 0.1)
+            s = int(rng.uniform() < (p01 if s == 0 else 1 - p10))
+            station.play([s])
+        mode, spread = station.state.chains.mode[0], station.state.chains.spread[0]
+        deviation = np.array([spread[0], math.hypot(spread[1], spread[2])])
+        off[forget] = np.abs(mode - [math.log(0.3 / 0.7), math.log(0.1 / 0.9)]) / deviation
+        assert (deviation < 0.5).all()
+    assert (off[150.0] < 4).all()
+    assert (off[0.0] > 4).all()
+
+
+# --- worth -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("look_ahead", [True, False])
+def test_worth_is_whittles_index_of_the_better_state_or_its_chance(look_ahead: bool) -> None:
+    """low + span w, or low + span W(w), w the belief of the state that pays more: state 1, or 0."""
+    station = Station("mp-belief", M=2, world=UNLIKE, look_ahead=look_ahead, redraw=4)
+    rng, better = np.random.default_rng(2), set()
+    for _ in range(200):
+        station.choose()
+        P, model, pays = station.state.chains.P[1], station.state.chains.model[1], station.state.pays[1, :2]
+        one = int(pays[1] >= pays[0])
+        better.add(one)
+        w = model[one]
+        if look_ahead:
+            w = whittle(P[1 - one, one], P[one, 1 - one], w)
+        assert station.slot.indices[1] == pytest.approx(pays.min() + np.ptp(pays) * w, abs=1e-12)
+        # Of three states there is no look-ahead.
+        three = station.state.chains.model[0] @ station.state.pays[0]
+        assert station.slot.indices[0] == pytest.approx(three, abs=1e-12)
+        if station.t > 100:
+            for k in (0, 1):
+                station.learn(k, int(rng.integers(0, 2)))
+    assert better == {0, 1}
+
+
+def test_a_sensed_state_leaves_no_doubt() -> None:
+    station = Station("mp-belief", M=3, world=UNLIKE)
+    for sensed in ([2, 1, 0], [0, 0, 0], [1, -1, 0]):
+        station.choose(sensed=sensed)
+        for k, s in enumerate(sensed):
+            assert (station.slot.indices[k] == station.state.pays[k, s]) == (s >= 0)
+
+
+# --- on paths --------------------------------------------------------------------------------------------------------
+
+
+def test_posteriors_cover_the_truth() -> None:
+    """p01 and p10 of 10 channels, 4 scenarios and 8 replications after a run that chose what to look at: 95% intervals
+    hold the truth in 95% of the cases, and squared errors are 1 on average in units of the posterior, each within 4
+    deviations of a sample in which the two of a channel say the same: 320 independent ones."""
+    z = []
+    for name in ("S1", "S2", "S3", "S4"):
+        scenario = ib.scenario(name, perturbation="none")
+        result = ib.simulate(scenario, "mp-belief", horizon=20_000, replications=8, seed=6)
+        truth = np.array([[P[0, 1], P[1, 0]] for P in scenario.transition])
+        assert result.state is not None
+        for state in result.state:
+            spread = state.chains.spread
+            deviation = np.column_stack([spread[:, 0], np.hypot(spread[:, 1], spread[:, 2])])
+            z.append((state.chains.mode - np.log(truth / (1 - truth))) / deviation)
+    errors = np.array(z).ravel()
+    assert errors.size == 640
+    covered = float((np.abs(errors) < 1.96).mean())
+    assert abs(covered - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 320)
+    assert abs(float((errors**2).mean()) - 1.0) < 4 * math.sqrt(2 / 320)
+
+
+def test_policies_run_on_unlike_channels() -> None:
+    """One, two and three states side by side: the one that always pays is found, and held, by all three."""
+    scenario = ib.scenario(**UNLIKE, users=1, context={"dimension": 2}, perturbation="none")
+    for name in ("mp-belief", "mp-belief-lucb", "mp-belief-nucb"):
+        result = ib.simulate(scenario, name, horizon=3000, replications=2)
+        assert (result.plays[:, 2] > 2700).all(), name

@@ -1,0 +1,128 @@
+"""A scenario's card: its facts, checked against closed forms and plain enumeration."""
+
+import json
+
+import numpy as np
+import pytest
+
+import idleband as ib
+from idleband.reporting.card import card, card_text
+from idleband.scenario.presets import PRESETS
+
+MATRIX = [[0.5, 0.5, 0.0], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]
+THREE = {
+    "name": "three",
+    "transition": [MATRIX, MATRIX[::-1]],
+    "rewards": [0.0, 0.4, 1.0],
+    "good": [[2], [1, 2]],
+    "users": 1,
+    "context": {"dimension": 2},
+    "perturbation": {"theta": [[1.0, 1.0], [-0.5, -0.5]]},
+}
+
+
+def long_run_share(matrix: list[list[float]]) -> np.ndarray:
+    """The stationary distribution the slow way: a high power of the matrix."""
+    return np.linalg.matrix_power(np.array(matrix), 10_000)[0]
+
+
+def test_the_facts_of_s4() -> None:
+    preset, data = PRESETS["S4"], card(ib.scenario("S4"))
+    p01, p10 = np.array(preset.p01), np.array(preset.p10)
+    share = p01 / (p01 + p10)
+    assert (data["name"], data["channels"], data["users"]) == ("S4", 10, 5)
+    assert (data["p01"], data["p10"]) == (list(preset.p01), list(preset.p10))
+    assert data["good_share"] == pytest.approx(share)
+    assert np.array(data["stationary"]) == pytest.approx(np.stack([1 - share, share], axis=1))
+    assert data["autocorrelation"] == pytest.approx(1 - p01 - p10)
+    assert data["mean_without_perturbation"] == pytest.approx(0.1 + 0.9 * share)
+    assert data["mean_without_perturbation"] == pytest.approx(preset.printed_means, abs=0.006)
+    assert data["clear"] == pytest.approx([0.7] * 10, abs=1e-9)  # by default theta is scaled to it
+    assert data["mean_with_perturbation"] == pytest.approx(0.1 + 0.9 * 0.7 * share, abs=1e-9)
+    assert data["mean_standard_error"] == 0
+    assert data["best_without_perturbation"] == data["best_with_perturbation"] == [2, 4, 5, 7, 8]
+    assert data["theta_drawn"]
+    assert len(data["theta"]) == 8
+
+
+def test_the_card_shows_the_first_theta_of_a_seed() -> None:
+    world = ib.scenario("S4")
+    assert card(world, seed=5)["theta"] == world.theta(5, 0)[0].tolist()
+    assert card(world, seed=5)["theta"] != card(world, seed=6)["theta"]
+
+
+def test_the_facts_of_a_three_state_scenario() -> None:
+    data = card(ib.scenario(THREE))
+    models = [long_run_share(matrix) for matrix in THREE["transition"]]
+    h = np.array(THREE["rewards"])
+    assert np.array(data["stationary"]) == pytest.approx(np.array(models))
+    assert data["good_share"] == pytest.approx([models[0][2], models[1][1] + models[1][2]])
+    assert data["mean_without_perturbation"] == pytest.approx(0.1 + 0.9 * np.array(data["good_share"]))
+    additive = card(ib.scenario(THREE, reward="additive"))
+    assert additive["mean_without_perturbation"] == pytest.approx([model @ h for model in models])
+    for model, matrix, found in zip(models, THREE["transition"], data["autocorrelation"], strict=True):
+        pairs = model[:, None] * np.array(matrix)  # P(state now, state next)
+        mean, square = model @ h, model @ h**2
+        assert found == pytest.approx((h @ pairs @ h - mean**2) / (square - mean**2))
+    # n = x1 + x2 < 1 half of the time; n = -(x1 + x2) / 2 is always below 0 and makes every state pay.
+    assert data["clear"] == pytest.approx([0.5, 1.0])
+    assert data["mean_with_perturbation"] == pytest.approx([0.1 + 0.9 * 0.5 * models[0][2], 1.0])
+    assert data["best_with_perturbation"] == [2]
+    assert not data["theta_drawn"]
+    assert data["theta"] == THREE["perturbation"]["theta"]
+
+
+@pytest.mark.parametrize("world", [ib.scenario("S4"), ib.scenario(THREE)], ids=["S4", "three"])
+def test_a_card_is_a_scenario_and_plain_data(world: ib.Scenario) -> None:
+    data = json.loads(json.dumps(card(world), allow_nan=False))
+    assert {key: data[key] for key in world.to_dict()} == json.loads(json.dumps(world.to_dict()))
+
+
+def test_the_text_of_s4() -> None:
+    lines = card_text(card(ib.scenario("S4"))).split("\n")
+    assert lines[0] == "S4: 10 channels, 5 handed out in a slot"
+    assert "clear = 0.7" in lines[2]
+    assert lines[3].startswith("theta = [0.")
+    head = next(i for i, line in enumerate(lines) if line.startswith("channel"))
+    rows = [line.split() for line in lines[head + 1 : head + 11]]
+    assert [row[0] for row in rows] == [str(k) for k in range(1, 11)]
+    assert rows[3] == ["4", "0.5", "0.4", "0.5556", "+0.100", "0.6000*", "0.4500*", "0.7000"]
+    assert [row[0] for row in rows if row[5].endswith("*")] == ["2", "4", "5", "7", "8"]
+    assert lines[-2] == "* the best 5: 2, 4, 5, 7, 8 without perturbation, 2, 4, 5, 7, 8 with it"
+    assert lines[-1].endswith("than 4.046 without perturbation, 3.519 with it")
+
+
+def test_there_is_no_bound_where_everything_is_sensed() -> None:
+    data = card(ib.scenario("S4", sensing="all"))
+    assert data["bound_with_perturbation"] is data["bound_without_perturbation"] is None
+    assert "nobody" not in card_text(data)
+
+
+def test_the_text_of_other_scenarios() -> None:
+    three = card_text(card(ib.scenario(THREE)))
+    assert "states" in three
+    assert "p01" not in three
+    assert "theta = " not in three  # one per channel: too much for a line
+    none = card_text(card(ib.scenario("S4", perturbation="none")))
+    assert "perturbation none: n = 0\n" in none
+    assert "theta" not in none
+
+
+def test_the_text_of_another_model() -> None:
+    lines = card_text(card(ib.scenario("S4", perturbation="quadratic"))).split("\n")
+    assert lines[2].startswith(
+        "perturbation quadratic: n = 0.5 + c z^2, z = a . (x - 1/2), theta = (c, a); clear = 0.7 ("
+    )
+    assert len(lines[3].split(", ")) == 9
+
+
+def test_what_comes_from_a_sample_is_said() -> None:
+    many = ib.scenario("S4", context={"dimension": 20}, perturbation="cosine")
+    text = card_text(card(many))
+    assert (
+        "\nmean, perturbed: from a sample, standard error 0.0004\nP(n<1): from a sample, standard error 0.0005" in text
+    )
+    additive = card_text(card(ib.scenario(many, reward="additive")))  # whose means are exact
+    assert additive.endswith("\nP(n<1): from a sample, standard error 0.0005")
+    assert "mean, perturbed: from" not in additive
+    assert "from a sample" not in card_text(card(ib.scenario("S4")))

@@ -1,0 +1,481 @@
+"""Users' own perturbation models: found, drawn, bound into the loops, sampled, and refused in one line."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import idleband as ib
+from idleband.kernels.rng import PERTURBATION, stream, uniform
+from idleband.reporting.card import card, card_text
+from idleband.scenario.halfspace_volume import SAMPLES
+from idleband.scenario.perturbation import PERTURBATION_MODELS
+from idleband.scenario.user_models import UserModel
+from idleband.simulation.run import PolicyRun, ReferenceRun
+from tests.conftest import ROOT
+from tests.own_model import LOUD
+
+Floats = npt.NDArray[np.float64]
+THETA = [0.117, 0.279, 0.112, 0.443, 0.308, 0.152, 0.182, 0.197]
+SIZE: dict[str, Any] = {"horizon": 300, "replications": 2}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(LOUD)
+    return path
+
+
+def given(rng: Any, dimension: int, clear: float) -> list[float]:
+    """A draw that no test looks at."""
+    return [clear]
+
+
+def register(name: str, value: Callable[..., Any], draw: Callable[..., Any] = given, **more: Any) -> str:
+    ib.register_perturbation(name=name)(type("Own", (), {"draw": draw, "value": value, **more}))
+    return name
+
+
+def refused(perturbation: Any, **changes: Any) -> str:
+    """The line that refuses a model, when its scenario is built or its theta drawn."""
+    with pytest.raises(ib.InputError) as caught:
+        ib.scenario("S1", perturbation=perturbation, **changes).theta(0, 0)
+    message = str(caught.value)
+    assert message.splitlines() == [message]
+    return message
+
+
+# --- where a model comes from ------------------------------------------------------------------------------------------
+
+
+def test_one_model_from_every_source(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file.parent / "mine.toml").write_text('[scenario]\nbase = "S1"\nperturbation = { kind = "mine.py:loud" }\n')
+    (file.parent / "short.toml").write_text('[scenario]\nbase = "S1"\nperturbation = "mine.py:Loud"\n')
+    first = ib.scenario("S1", perturbation=f"{file}:loud")
+    others = [
+        ib.scenario("S1", perturbation={"kind": f"{file}:loud", "clear": 0.7}),
+        ib.scenario({"base": "S1", "perturbation": {"kind": f"{file}:Loud"}}),
+        ib.scenario(file.parent / "mine.toml"),  # whatever the current folder
+        ib.scenario(str(file.parent / "short.toml"), users=5),
+        ib.scenario(first),
+        ib.scenario(first.to_dict()),
+    ]
+    monkeypatch.chdir(file.parent)
+    others += [ib.scenario("mine.toml"), ib.scenario("S1", perturbation="mine.py:loud")]
+    for other in others:
+        assert other == first
+        assert hash(other) == hash(first)
+    assert first.to_dict()["perturbation"] == {"kind": f"{file}:loud", "clear": 0.7, "per_channel": False}
+    assert first.perturbation.kind == "loud"
+
+
+def test_a_registered_class_by_its_name_and_as_it_is() -> None:
+    @ib.register_perturbation
+    class Mine:
+        """Nothing much.
+
+        More of it.
+        """
+
+        def draw(rng, dimension, clear):  # type: ignore[no-untyped-def]
+            return [clear]
+
+        @staticmethod
+        def value(theta, x):  # type: ignore[no-untyped-def]
+            return theta[0]
+
+    named = ib.scenario("S1", perturbation="Mine")
+    assert named == ib.scenario("S1", perturbation=Mine) == ib.scenario("S1", perturbation={"kind": Mine})
+    assert named != ib.scenario("S1")
+    assert ib.scenario(named.to_dict()) == named
+    assert named.perturbation.model.formula == "Nothing much."
+
+
+def test_a_file_is_its_own_name_space(file: Path) -> None:
+    """A model from a file means nothing by its name alone, and takes no name from another."""
+    register("loud", lambda theta, x: 0.5)
+    typed = PERTURBATION_MODELS["loud"]
+    found = ib.scenario("S1", perturbation=f"{file}:loud").perturbation.model
+    assert ib.scenario("S1", perturbation="loud").perturbation.model is typed
+    assert found != typed
+
+
+def test_an_edited_file_is_another_model(file: Path) -> None:
+    before = ib.scenario("S1", perturbation=f"{file}:loud")
+    first = ib.simulate(before, "mp-random", **SIZE)
+    file.write_text(LOUD.replace("+ theta[1]", "- theta[1]"))
+    after = ib.scenario("S1", perturbation=f"{file}:loud")
+    assert before != after
+    second = ib.simulate(after, "mp-random", **SIZE)
+    assert (second.reward[:, -1] > first.reward[:, -1]).all()  # there is less noise now
+    again = ib.scenario(before, users=5)  # what was built keeps its model
+    assert again == before
+    assert np.array_equal(ib.simulate(again, "mp-random", **SIZE).reward, first.reward)
+
+
+def test_what_is_typed_in_again_is_another_model() -> None:
+    """An interpreter's cell may depend on what was typed before, so nothing is reused for it."""
+    rewards = []
+    for shift in (0.0, 0.3):
+        cell = LOUD.replace("+ theta[1]", "+ SHIFT").replace(
+            "import idleband as ib", f"import idleband as ib\nSHIFT={shift}"
+        )
+        exec(compile(cell, "<cell>", "exec"), {"__name__": "cell"})
+        rewards.append(ib.simulate(ib.scenario("S1", perturbation="loud"), "mp-random", **SIZE).reward[:, -1])
+    assert (rewards[0] > rewards[1]).all()
+
+
+# --- what it does ----------------------------------------------------------------------------------------------------
+
+
+def test_theta_is_what_draw_gives_from_the_stream_of_models(file: Path) -> None:
+    settings = {"kind": f"{file}:loud", "clear": 0.5, "per_channel": True}
+    theta = ib.scenario("S1", context={"dimension": 3}, perturbation=settings).theta(4, 2)
+    rng = stream(4, 2, PERTURBATION)
+    assert theta.tolist() == [[0.5 ** (-1 / 3), 0.1 * uniform(rng)] for _ in range(10)]
+    assert theta.flags.writeable
+    one = ib.scenario("S1", perturbation={**settings, "per_channel": False}).theta(4, 2)
+    assert len(np.unique(one, axis=0)) == 1
+    fixed = ib.scenario("S1", perturbation={"kind": f"{file}:loud", "theta": [1.5, -0.25]})
+    assert fixed.theta(7, 7).tolist() == [[1.5, -0.25]] * 10
+
+
+@pytest.mark.parametrize("reward", ["threshold", "additive"])
+def test_perturbations_are_the_value_of_theta_and_context(file: Path, reward: str) -> None:
+    scenario = ib.scenario("S2", reward=reward, perturbation={"kind": f"{file}:loud", "per_channel": True})
+    slots = ib.simulate(scenario, "mp-random", **SIZE, record="slots").slots
+    assert slots is not None
+    x = slots[[f"x{i}" for i in range(8)]].to_numpy().reshape(2, 300, 10, 8)
+    n = slots["perturbation"].to_numpy().reshape(2, 300, 10)
+    for i in range(2):
+        theta = scenario.theta(0, i)
+        np.testing.assert_allclose(n[i], theta[:, 0] * x[i].max(axis=2) + theta[:, 1], rtol=1e-14)
+    low, high = scenario.reward_range()
+    assert (low, high) == ((0.1, 1.0) if reward == "threshold" else (0.1 - 4.0, 1.0))
+    assert slots["reward"].dropna().between(low, high).all()
+
+
+def line(theta: Floats, x: Floats) -> float:
+    value = 0.0
+    for i in range(x.size):
+        value += theta[i] * x[i]
+    return value
+
+
+def allocating_line(theta: Floats, x: Floats) -> float:
+    products = theta * x
+    value = 0.0
+    for i in range(x.size):
+        value += products[i]
+    return value
+
+
+@pytest.mark.parametrize("value", [line, allocating_line])
+def test_the_linear_model_written_by_a_user_is_the_linear_model(value: Callable[..., float]) -> None:
+    """Bound into the run and into the walk, whether it allocates or not."""
+    name = register("line", value, lambda rng, dimension, clear: [clear] * dimension)
+    worlds = [ib.scenario("S4", perturbation={"kind": kind, "theta": THETA}) for kind in ("linear", name)]
+    model = worlds[1].perturbation.model
+    assert isinstance(model, UserModel)
+    assert model.kernel.allocates == (value is allocating_line)
+    for policy in ("mp-random", "rca-m"):
+        theirs, mine = (ib.simulate(world, policy, **SIZE) for world in worlds)
+        assert np.array_equal(theirs.plays, mine.plays)
+        for column in ("reward", "regret_genie", "regret_contextual", "regret_table", "collisions"):
+            assert np.array_equal(theirs.curves[column], mine.curves[column]), column
+        slots = SIZE["horizon"]
+        error = worlds[1].mean_rewards(worlds[1].theta(0, 0))[1]
+        assert error > 0
+        gap = np.abs(theirs.regret("static")[:, -1] - mine.regret("static")[:, -1])
+        assert (gap <= 5 * 5 * error * slots).all()  # five standard errors for each of five channels
+
+
+def test_chances_and_means_come_from_a_sample_with_its_error() -> None:
+    name = register("line", line, lambda rng, dimension, clear: [clear] * dimension, bounds=(0, 8))
+    settings = {"theta": [THETA] + [[0.2] * 8] * 9}
+    exact, own = (ib.scenario("S1", perturbation={"kind": kind, **settings}) for kind in ("linear", name))
+    theta = own.theta(0, 0)
+    for level in (0.0, 0.4, 1.0):
+        p, error = exact.probabilities_below(theta, level)[0], own.probabilities_below(theta, level)[1]
+        found = own.probabilities_below(theta, level)[0]
+        assert np.all(np.abs(found - p) <= 5 * np.sqrt(np.maximum(p * (1 - p), 1e-6) / SAMPLES))
+        assert error == pytest.approx(np.sqrt(np.maximum(found * (1 - found), 1e-6) / SAMPLES).max())
+    for reward in ("threshold", "additive"):
+        mu = ib.scenario(exact, reward=reward).mean_rewards(theta)[0]
+        found, error = ib.scenario(own, reward=reward).mean_rewards(theta)
+        assert np.all(np.abs(found - mu) < 5 * error)
+        assert 0 < error < 0.001
+
+
+def test_the_card_says_what_the_model_is_and_how_well_it_is_known(file: Path) -> None:
+    text = card_text(card(ib.scenario("S1", perturbation=f"{file}:loud")))
+    assert "\nperturbation loud: n = s max(x_1, ..., x_d) + t; clear = 0.7 (" in text
+    assert text.endswith("\nP(n<1): from a sample, standard error 0.0005")
+    json.dumps(card(ib.scenario("S1", perturbation=f"{file}:loud")), allow_nan=False)
+
+
+# --- compiled, interpreted, on a GPU ---------------------------------------------------------------------------------
+
+DIGEST = """
+import json, sys
+import idleband as ib
+from idleband.simulation.run import PolicyRun, ReferenceRun, _walker
+scenario = ib.scenario("S1", users=3, perturbation=sys.argv[1] + ":loud")
+ucb = ib.policy("mp-ucb")
+if sys.argv[2] == "cuda":
+    from idleband.simulation.cuda import run_on_gpu
+    tally, _ = run_on_gpu(scenario, ucb, 20, seed=3, replications=2)
+    print(json.dumps({"plays": tally.plays.T.tolist(), "curves": tally.curves.transpose(2, 0, 1).tolist()}))
+else:
+    run, walk = PolicyRun.start(scenario, ucb, 100, 3, 0), ReferenceRun.start(scenario, 100, 3, 0)
+    run.to(100)
+    walk.to(100)
+    curves = [run.tally.curves.tolist(), walk.references.curves.tolist()]
+    counts = [
+        [sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values())]
+        for kernel in (run.kernel.run, _walker(scenario.perturbation.model), scenario.perturbation.model.kernel.alone)
+        if hasattr(kernel, "stats")
+    ]
+    print(json.dumps({"plays": run.tally.plays.tolist(), "curves": curves, "counts": counts}))
+"""
+
+
+def digest(file: Path, how: str, **environment: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", DIGEST, str(file), how],
+        capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment}, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_compiled_equals_interpreted_and_is_kept_by_its_source(file: Path, tmp_path: Path) -> None:
+    own = {"IDLEBAND_CACHE_DIR": str(tmp_path / "cache")}
+    first, second = digest(file, "cpu", **own), digest(file, "cpu", **own)
+    assert first.pop("counts") == [[0, 1]] * 3
+    assert second.pop("counts") == [[1, 0]] * 3  # compiled once, found again
+    assert first == second
+    interpreted = digest(file, "cpu", **own, NUMBA_DISABLE_JIT="1")
+    assert interpreted.pop("counts") == []
+    assert interpreted == first
+    file.write_text(LOUD.replace("+ theta[1]", "+ theta[1] + 0.2"))
+    edited = digest(file, "cpu", **own)
+    assert edited.pop("counts") == [[0, 1]] * 3
+    assert edited != first
+
+
+def test_the_same_plays_inside_a_simulated_cuda_kernel(file: Path) -> None:
+    found = digest(file, "cuda", NUMBA_DISABLE_JIT="1", NUMBA_ENABLE_CUDASIM="1")
+    scenario = ib.scenario("S1", users=3, perturbation=f"{file}:loud")
+    for replication in range(2):
+        run = PolicyRun.start(scenario, ib.policy("mp-ucb"), 20, seed=3, replication=replication)
+        run.to(20)
+        assert found["plays"][replication] == run.tally.plays.tolist()
+        assert found["curves"][replication] == run.tally.curves.tolist()
+
+
+# --- values that are none --------------------------------------------------------------------------------------------
+
+
+def trapped(value: float, slot: int, channel: int, **more: Any) -> ib.Scenario:
+    """A scenario whose model gives a value in one slot of replication 0 on one channel (from 0), and 0.5 elsewhere."""
+    slots = ib.simulate("S1", "mp-random", horizon=slot, replications=1, record="slots").slots
+    assert slots is not None
+    there = slots.query(f"t == {slot} and channel == {channel}")["x0"].item()
+    register("trap", lambda theta, x: value if x[0] == there else 0.5, **more)
+    return ib.scenario("S1", perturbation="trap")
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf, 1e101])
+def test_a_value_that_is_no_number_is_told_with_its_slot(value: float) -> None:
+    scenario = trapped(value, 17, 3)
+    says = f"model trap: value = {value:g} in slot 17, channel 4; must be a finite number"
+    for run in (PolicyRun.start(scenario, ib.policy("mp-klucb"), 100, 0, 0), ReferenceRun.start(scenario, 100, 0, 0)):
+        run.to(16)
+        with pytest.raises(ib.InputError) as caught:
+            run.to(17)
+        assert str(caught.value) == says
+        assert run.path.n[3] == 0  # no policy has to live with it
+    with pytest.raises(ib.InputError) as caught:
+        ib.simulate(scenario, "mp-random", horizon=50, replications=2)
+    assert str(caught.value) == says
+
+
+def test_a_value_beyond_the_bounds_is_told_with_its_slot() -> None:
+    for value, wrong in ((0.9, True), (-0.1, True), (0.5 + 1e-12, False)):
+        scenario = ib.scenario(trapped(value, 9, 0, bounds=(0.0, 0.5)), reward="additive")
+        run = ReferenceRun.start(scenario, 20, 0, 0)
+        if not wrong:
+            run.to(20)
+            continue
+        with pytest.raises(ib.InputError) as caught:
+            run.to(20)
+        says = f"model trap: value = {value:g} in slot 9, channel 1; must be within bounds = (0, 0.5)"
+        assert str(caught.value) == says
+
+
+def test_a_model_that_is_often_wrong_is_told_before_the_first_slot() -> None:
+    register("roots", lambda theta, x: math.sqrt(x[0] - theta[0]) if x[0] < 2 else 0.0)
+    scenario = ib.scenario("S1", context={"dimension": 2}, perturbation="roots")
+    with pytest.raises(ib.InputError) as caught:
+        ib.simulate(scenario, "mp-random", **SIZE)
+    assert str(caught.value).startswith("model roots: value = nan where theta = [0.7] and x = [0.")
+    assert str(caught.value).endswith("]; must be a finite number")
+
+
+def test_what_a_model_raises_is_told_with_its_place() -> None:
+    def value(theta: Floats, x: Floats) -> float:
+        if x[0] >= theta[0]:
+            raise ValueError("too much")
+        return 0.0
+
+    scenario = ib.scenario("S1", perturbation=register("often", value))
+    with pytest.raises(
+        ib.InputError, match=r"^model often: value: ValueError: too much \(.*test_models\.py, line \d+\)$"
+    ):
+        ib.simulate(scenario, "mp-random", **SIZE)
+    name = register("rare", value, lambda rng, dimension, clear: [1 - 1e-7])  # so rare that the sample has none
+    scenario = ib.scenario("S1", perturbation=name)
+    run = PolicyRun.start(scenario, ib.policy("mp-random"), 10**8, 0, 0)
+    with pytest.raises(
+        ib.InputError, match=r"^model rare: value: ValueError: too much \(.*test_models\.py, line \d+\)$"
+    ):
+        run.to(10**8)
+
+
+def test_a_policy_of_ones_own_beside_a_model_of_ones_own(file: Path) -> None:
+    """Whose mistake it is is told, also where both come from one file."""
+    policy = '''
+@ib.register
+class First:
+    """The first M channels."""
+    def init(setup):
+        return {}
+    def select(setup, state, slot, picks):
+        picks[: setup.M] = range(setup.M)
+        return setup.M
+    def update(setup, state, slot, feedback):
+        state['gone']
+'''
+    file.write_text(LOUD + policy)
+    scenario = ib.scenario("S1", perturbation=f"{file}:loud")
+    with pytest.raises(ib.InputError, match=rf"^policy First: KeyError: 'gone' \({file}, line \d+\)$"):
+        ib.simulate(scenario, f"{file}:First", **SIZE)
+    file.write_text(LOUD + policy.replace("state['gone']", "pass"))
+    scenario = ib.scenario("S1", perturbation=f"{file}:loud")
+    result = ib.simulate(scenario, f"{file}:First", **SIZE)
+    assert "dict" in result.note  # the policy ran interpreted, the model did not
+    assert result.plays[0].tolist() == [300] * 5 + [0] * 5
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("members", "name", "says"),
+    [
+        ({}, "a", "model a: draw is missing; a model has draw and value"),
+        ({"draw": given}, "a", "model a: value is missing; a model has draw and value"),
+        ({"draw": given, "value": 1.0}, "a", "model a: value is missing"),
+        ({"draw": lambda rng: [1.0], "value": line}, "a", "model a: draw must take (rng, dimension, clear)"),
+        ({"draw": given, "value": lambda x: 0.0}, "a", "model a: value must take (theta, x)"),
+        ({"draw": given, "value": line}, "cosine", "model cosine: this name is taken by a model of the package"),
+        ({"draw": given, "value": line}, "a/b", "model = 'a/b': must be 1 to 80 letters"),
+        ({"draw": given, "value": line, "bounds": 1.0}, "a", "model a: bounds = 1.0: must be a list, least and most"),
+        ({"draw": given, "value": line, "bounds": (1.0,)}, "a", "model a: bounds = (1.0,): must be two numbers"),
+        ({"draw": given, "value": line, "bounds": (2, 1)}, "a", "model a: bounds = 1: must be a number of at least 2"),
+        ({"draw": given, "value": line, "bounds": (0, math.inf)}, "a", "model a: bounds = inf: must be a number"),
+    ],
+)  # fmt: skip
+def test_registering_nonsense_is_refused(members: dict[str, Any], name: str, says: str) -> None:
+    before = dict(PERTURBATION_MODELS)
+    with pytest.raises(ib.InputError) as caught:
+        ib.register_perturbation(name=name)(type("Own", (), members))
+    assert says in str(caught.value)
+    assert before == PERTURBATION_MODELS
+
+
+@pytest.mark.parametrize(
+    ("drawn", "says"),
+    [
+        (lambda rng, d, clear: [1.0, math.nan], "model own: draw, entry 2 = nan: must be a number of at least -1e+100"),
+        (lambda rng, d, clear: [math.inf], "model own: draw, entry 1 = inf: must be a number"),
+        (lambda rng, d, clear: ["a"], "model own: draw, entry 1 = 'a': must be a number"),
+        (lambda rng, d, clear: np.ones((2, 2)), "model own: draw, entry 1 = array([1., 1.]): must be a number"),
+        (lambda rng, d, clear: 1.0, "model own: draw = 1.0: must be a list, of numbers"),
+        (lambda rng, d, clear: None, "model own: draw = None: must be a list, of numbers"),
+        (lambda rng, d, clear: [], "model own: draw = []: must be a list of at least one number"),
+        (
+            lambda rng, d, clear: [1.0] * (1 + int(8 * ib.random.uniform(rng))),
+            "must be as many every time in 8 dimensions",
+        ),
+        (lambda rng, d, clear: [1 / 0], "model own: draw: ZeroDivisionError: division by zero ("),
+    ],
+)
+def test_a_draw_of_nonsense_is_refused(drawn: Callable[..., Any], says: str) -> None:
+    assert says in refused({"kind": register("own", line, drawn), "per_channel": True})
+
+
+def test_wrong_settings_are_refused(file: Path) -> None:
+    loud = f"{file}:loud"
+    assert "model loud: bounds is missing; the additive reward needs" in refused(
+        register("loud", line), reward="additive"
+    )
+    where = "scenario.perturbation"
+    for settings, says in (
+        ({"theta_norm": 0.5}, f"{where}.theta_norm: only for the linear model; the loud model takes clear or theta"),
+        (
+            {"theta": [1.0]},
+            f"{where}.theta: has 1 entries; must be 2, for n = s max(x_1, ..., x_d) + t in 8 dimensions",
+        ),
+        ({"theta": [[1.0, 2.0]] * 3}, f"{where}.theta: has 3 lists; must be one, or one for each of 10 channels"),
+        ({"theta": [1.0, math.nan]}, f"{where}.theta = nan: must be a number"),
+        ({"clear": 0.0}, f"{where}.clear = 0.0: must be a number above 0 and at most 1"),
+        ({"per_channel": "yes"}, f"{where}.per_channel = 'yes': must be true or false"),
+    ):
+        assert says in refused({"kind": loud, **settings})
+
+
+def test_models_that_are_not_there(file: Path) -> None:
+    kind = "scenario.perturbation.kind"
+    register("bumps", line)
+    assert refused("bump") == f"unknown {kind} 'bump': did you mean 'bumps'? Setup: {', '.join(PERTURBATION_MODELS)}"
+    assert f"model in {file} 'lout': did you mean 'loud'?" in refused(f"{file}:lout")
+    assert refused(f"{file.parent}/none.py:loud") == f"{file.parent}/none.py: No such file or directory"
+    assert refused("mine.py") == f"{kind} = 'mine.py': give the name of a model in it, too: mine.py:NAME"
+    assert f"{kind} = 5: must be a name, file.py:name, or a class under" in refused({"kind": 5})
+    assert refused(dict) == "model dict: put @idleband.register_perturbation above the class"
+    file.write_text("x = 1\n")
+    assert refused(f"{file}:loud") == f"{file}: holds no class under @idleband.register_perturbation"
+    file.write_text("1 / 0\n")
+    assert f"{file}: cannot be imported: ZeroDivisionError" in refused(f"{file}:loud")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [lambda theta, x: object(), lambda theta, x: "n", lambda theta, x: None, lambda theta, x: x, lambda theta, x: y],  # noqa: F821
+    ids=["object", "text", "nothing", "array", "unknown name"],
+)
+def test_a_value_that_does_not_compile_is_refused(value: Callable[..., Any]) -> None:
+    scenario = ib.scenario("S1", perturbation=register("odd", value))
+    with pytest.raises(ib.InputError) as caught:
+        ib.simulate(scenario, "mp-random", **SIZE)
+    assert str(caught.value).startswith("model odd: value does not compile: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_example() -> None:
+    scenario = ib.scenario("S1", reward="additive", perturbation=f"{ROOT}/examples/own_model.py:loudest")
+    chances, error = scenario.probabilities_below(scenario.theta(0, 0), 1.0)
+    assert np.abs(chances - 0.7).max() < 5 * error
+    assert scenario.reward_range() == (0.1 - 2.0, 1.0)

@@ -1,0 +1,318 @@
+"""What a policy has learned: its own predictions beside the truth, errors made of them, and what is refused."""
+
+import io
+import math
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+import idleband as ib
+from idleband.kernels.rng import CONTEXTS, FRESH, fill_uniform, stream
+from idleband.policies.registry import policy
+from idleband.simulation.path import path_parameters
+from idleband.simulation.prediction_error import (
+    FRESH_SLOTS,
+    MAX_SLOTS,
+    Learned,
+    learned,
+    learned_csv,
+    root_mean_square,
+)
+from idleband.simulation.run import PolicyRun
+
+THETA = [0.2, 0.5, 0.3]
+SMALL: dict[str, Any] = {"p01": [0.5, 0.3, 0.4], "p10": [0.4, 0.5, 0.2], "users": 2, "context": {"dimension": 3}}
+
+
+def small(**settings: Any) -> ib.Scenario:
+    """Three channels, contexts of three entries, and a model that is written down."""
+    return ib.scenario(**{**SMALL, "perturbation": {"theta": THETA}, **settings})
+
+
+def test_linear_model_is_learned_by_a_linear_model() -> None:
+    """Without noise a ridge estimate errs by lambda A^-1 theta only: the error goes to zero, on fresh contexts too."""
+    found = learned("S1", "mp-lucb", horizon=5000, replications=2)
+    assert (found.played_last < 0.01).all()
+    assert np.isnan(found.played[:, 0]).all()  # networks say nothing before slot 1, so nobody is asked
+    assert (found.played[:, -1] < found.played[:, 1] / 100).all()
+    assert (found.fresh_last < found.fresh[:, 0] / 10).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("mp-lucb", {}),
+        ("mp-lucb", {"shared": True}),
+        ("mp-lucb-rca", {}),
+        ("mp-nucb", {"D": 4}),
+        ("mp-nucb", {"D": 4, "shared": True}),
+        ("mp-nucb-rca", {"D": 4}),
+    ],
+)
+def test_predictions_are_those_that_were_used(name: str, parameters: dict[str, Any]) -> None:
+    """Slot by slot, what the policy itself kept from ranking; errors are made of that, and of nothing after it."""
+    world, T, seed = small(), 230, 4
+    found = learned(world, name, horizon=T, replications=2, seed=seed, **parameters)
+    spread = found.pairs_fresh[1].std()
+    marks = found.t.tolist()
+    for replication in range(2):
+        run = PolicyRun.start(world, policy(name, **parameters), T, seed, replication)
+        pairs = []
+        for t in range(1, T + 1):
+            run.to(t)
+            picks = run.tally.picks[: run.tally.picked[0]]
+            pairs.append([run.state.estimates.n_hat[picks].copy(), run.path.n[picks].copy()])
+        if replication == 0:
+            assert np.array_equal(found.pairs_played, np.concatenate(pairs[207:], axis=1))
+        else:
+            spread = fresh_truth(world, seed, 1).std()
+        for i, (before, mark) in enumerate(zip([0, *marks], marks, strict=False)):
+            if before > 0:  # in slot 1 a network has no weights yet when it is asked
+                error = np.concatenate(pairs[before:mark], axis=1)
+                expected = np.sqrt(np.mean((error[0] - error[1]) ** 2)) / spread
+                assert found.played[replication, i] == pytest.approx(expected, rel=1e-12)
+        last = np.concatenate(pairs[207:], axis=1)
+        expected = np.sqrt(np.mean((last[0] - last[1]) ** 2)) / spread
+        assert found.played_last[replication] == pytest.approx(expected, rel=1e-12)
+
+
+def fresh_contexts(world: ib.Scenario, seed: int, replication: int) -> np.ndarray:
+    """(slots, K, d), from their own stream."""
+    x = np.zeros(FRESH_SLOTS * world.K * world.dimension)
+    fill_uniform(stream(seed, replication, FRESH), x)
+    return x.reshape(FRESH_SLOTS, world.K, world.dimension)
+
+
+def fresh_truth(world: ib.Scenario, seed: int, replication: int) -> np.ndarray:
+    theta, _ = path_parameters(world, seed, replication)
+    return np.asarray(np.einsum("skd,kd->sk", fresh_contexts(world, seed, replication), theta))
+
+
+def test_fresh_contexts_are_not_the_paths() -> None:
+    """They are drawn from a stream of their own, by seed and replication, and are the same for every policy."""
+    world = ib.scenario("S1")
+    found = [learned(world, name, horizon=60, replications=1, seed=7) for name in ("mp-lucb", "mp-lucb-rca")]
+    for one in found:
+        np.testing.assert_allclose(one.pairs_fresh[1], fresh_truth(world, 7, 0).ravel(), rtol=1e-12)
+    path = np.zeros(FRESH_SLOTS * 80)
+    fill_uniform(stream(7, 0, CONTEXTS), path)
+    assert not set(path.tolist()) & set(fresh_contexts(world, 7, 0).ravel().tolist())
+    other = learned(world, "mp-lucb", horizon=60, replications=1, seed=8)
+    assert not np.isclose(other.pairs_fresh[1], found[0].pairs_fresh[1]).any()
+
+
+def test_fresh_predictions_are_the_models_at_the_checkpoint() -> None:
+    world, T = small(), 100
+    found = learned(world, "mp-lucb", horizon=T, replications=2, seed=3)
+    for replication in range(2):
+        run = PolicyRun.start(world, policy("mp-lucb"), T, 3, replication)
+        truth = fresh_truth(world, 3, replication)
+        for i, mark in enumerate(found.t.tolist()):
+            run.to(mark)
+            predicted = np.einsum("skd,kd->sk", fresh_contexts(world, 3, replication), run.state.theta)
+            error = np.sqrt(np.mean((predicted - truth) ** 2)) / truth.std()
+            assert found.fresh[replication, i] == pytest.approx(error, rel=1e-9)
+        if replication == 0:
+            np.testing.assert_allclose(found.pairs_fresh[0], predicted.ravel(), rtol=1e-12)
+    assert np.array_equal(found.fresh_last, found.fresh[:, -1])
+
+
+def test_looking_does_not_change_the_run() -> None:
+    """The weights at the end are those of a plain run, although contexts of no slot were predicted in between."""
+    world = small()
+    found = learned(world, "mp-nucb", D=4, horizon=200, replications=1, seed=2)
+    [state] = ib.simulate(world, "mp-nucb", D=4, horizon=200, replications=1, seed=2).state or ()
+    case, n_hat = policy("mp-nucb", D=4), np.zeros(3)
+    run = PolicyRun.start(world, case, 200, 2, 0)
+    assert case.policy.predict is not None
+    for i, x in enumerate(fresh_contexts(world, 2, 0)[:20]):
+        case.policy.predict(run.setup, state, x, n_hat)
+        assert np.array_equal(n_hat, found.pairs_fresh[0].reshape(FRESH_SLOTS, 3)[i])
+
+
+def test_sizes_and_table() -> None:
+    told: list[int] = []
+    found = learned("S1", "mp-lucb", beta=0.5, horizon=2300, replications=2, progress=told.append)
+    assert isinstance(found, Learned)
+    assert (found.horizon, found.replications, found.label) == (2300, 2, "mp-lucb beta=0.5")
+    assert found.t[-1] == 2300
+    assert found.t[-2] <= 0.9 * 2300
+    assert (np.diff(found.t) > 0).all()
+    assert found.played.shape == found.fresh.shape == (2, len(found.t))
+    assert found.pairs_played.shape == (2, 5 * 230)
+    assert found.pairs_fresh.shape == (2, 10 * FRESH_SLOTS)
+    assert sum(told) == 2 * 2300
+    assert max(told) == 1000
+    columns = found.columns()
+    assert list(columns) == ["scenario", "label", "replication", "t", "error_played", "error_fresh"]
+    assert {len(column) for column in columns.values()} == {2 * len(found.t)}
+    row = 2 * len(found.t) - 1
+    assert [columns[name][row] for name in columns] == [
+        "S1", "mp-lucb beta=0.5", 1, 2300, found.played[1, -1], found.fresh[1, -1]
+    ]  # fmt: skip
+    assert repr(found).startswith("Learned(mp-lucb beta=0.5 on S1: error ")
+    assert root_mean_square(np.array([3.0, 4.0])) == pytest.approx(np.sqrt(12.5))
+
+
+def test_csv() -> None:
+    """Numbers come back from it as they were, to the last bit."""
+    found = [learned("S1", name, horizon=50, replications=2) for name in ("mp-lucb", "mp-lucb-rca")]
+    table = pandas.read_csv(io.StringIO(learned_csv(found)))
+    assert len(table) == 4 * len(found[0].t)
+    assert table.label.unique().tolist() == ["mp-lucb", "mp-lucb-rca"]
+    for one in found:
+        rows = table[table.label == one.label]
+        assert np.array_equal(rows.error_played, one.played.ravel(), equal_nan=True)
+        assert np.array_equal(rows.error_fresh, one.fresh.ravel())
+
+
+def test_replications_and_seeds_differ() -> None:
+    one, two = (learned("S1", "mp-lucb", horizon=100, replications=2, seed=seed) for seed in (0, 1))
+    again = learned("S1", "mp-lucb", horizon=100, replications=1, seed=0)
+    errors = [*one.fresh_last, *two.fresh_last]
+    assert len(set(errors)) == 4
+    assert again.fresh_last[0] == one.fresh_last[0]
+
+
+def test_a_slot_without_picks_has_no_error() -> None:
+    """Nothing available for the first slots, and then nothing in the last tenth."""
+    rows = [[0] * 3] * 5 + [[1] * 3] * 80 + [[0] * 3] * 15
+    found = learned(small(availability=rows), "mp-lucb", horizon=100, replications=1)
+    seen = np.isfinite(found.played[0])
+    assert not seen[found.t <= 5].any()
+    assert seen[(found.t > 5) & (found.t <= 85)].all()
+    assert np.isnan(found.played_last).all()
+    assert found.pairs_played.shape == (2, 0)
+
+
+# --- a user's own ----------------------------------------------------------------------------------------------------
+
+
+def test_a_users_model() -> None:
+    """One that knows the model errs by nothing, one that says a constant by the spread itself: the scale of errors."""
+
+    @ib.register(name="knows")
+    class Knows:
+        def init(setup: Any) -> Any:
+            return ()
+
+        def select(setup: Any, state: Any, slot: Any, picks: Any) -> int:
+            for m in range(setup.M):
+                picks[m] = m if object() else 0  # which does not compile, so that the test need not wait
+            return int(setup.M)
+
+        def update(setup: Any, state: Any, slot: Any, feedback: Any) -> None:
+            pass
+
+        def predict(setup: Any, state: Any, contexts: Any, out: Any) -> None:
+            out[:] = contexts @ np.array(THETA)
+
+    @ib.register(name="constant")
+    class Constant:
+        init, select, update = Knows.init, Knows.select, Knows.update
+
+        def predict(setup: Any, state: Any, contexts: Any, out: Any) -> None:
+            out[:] = 0.5  # the mean: half the sum of theta
+
+    knows = learned(small(), Knows, horizon=50, replications=1)
+    assert knows.played_last[0] < 1e-12
+    assert knows.fresh_last[0] < 1e-12
+    constant = learned(small(), "constant", horizon=2000, replications=1)
+    n = constant.pairs_fresh.shape[1]
+    assert abs(constant.fresh_last[0] - 1) < 12.5 / n  # sqrt(1 + z^2 / n), z = 5: the mean errs by z standard errors
+    assert 0.8 < constant.played_last[0] < 1.2
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scenario", "name", "parameters", "message"),
+    [
+        (
+            {},
+            "mp-ucb",
+            {},
+            "policy mp-ucb: has no model of the perturbation; policies that have one: mp-lucb, mp-lucb-rca,"
+            " mp-lucb-printed, mp-nucb, mp-nucb-rca, mp-nucb-printed",
+        ),
+        (
+            {},
+            "mp-nucb",
+            {"target": "reward"},
+            "policy mp-nucb: target = reward: what it predicts is no perturbation",
+        ),
+        (
+            {"feedback": "reward"},
+            "mp-lucb",
+            {},
+            "scenario.feedback = reward: under the threshold reward a chance is learned from it, not a perturbation;"
+            " must be perturbation here",
+        ),
+        (
+            {"perturbation": "none"},
+            "mp-lucb",
+            {},
+            "scenario.perturbation.kind = none: there is nothing to learn; must be another model here",
+        ),
+        (
+            {},
+            "mp-lucb",
+            {"horizon": MAX_SLOTS + 1},
+            "experiment.horizon = 10000001: must be from 2 to 10000000 here",
+        ),
+        ({"perturbation": {"theta": [0.0] * 8}}, "mp-lucb", {}, "scenario.perturbation: does not vary"),
+        ({}, "mp-lucb", {"horizon": 1}, "experiment.horizon = 1: must be from 2 to"),
+        ({}, "mp-lucb", {"depth": 3}, "unknown parameter of policy mp-lucb 'depth': did you mean 'width'?"),
+    ],
+)
+def test_refusals(scenario: dict[str, Any], name: str, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ib.InputError) as refused:
+        learned(ib.scenario("S1", **scenario), name, **parameters)
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).startswith(message)
+
+
+def test_additive_rewards_tell_the_perturbation() -> None:
+    """So feedback = reward is no reason to refuse there."""
+    found = learned(small(feedback="reward", reward="additive"), "mp-lucb", horizon=2000, replications=1)
+    assert found.played_last[0] < 0.05
+
+
+def test_learned_chains_cover_the_truth_at_the_stated_rate() -> None:
+    """S1 to S4 without perturbation: 80 channels' p01 and p10, and the same at 50%. Intervals of one channel hang
+    together a little, so the bound is four standard errors of 160 independent ones."""
+    held = {0.5: 0, 0.95: 0}
+    for name in ("S1", "S2", "S3", "S4"):
+        result = ib.simulate(
+            ib.scenario(name, perturbation="none"), "mp-belief", horizon=20_000, replications=2, seed=3
+        )
+        for level in held:
+            table = ib.learned_chains(result, level)
+            assert len(table) == 20
+            for p in ("p01", "p10"):
+                held[level] += int(table[p].between(table[f"{p}_low"], table[f"{p}_high"]).sum())
+    for level, count in held.items():
+        assert abs(count / 160 - level) < 4 * math.sqrt(level * (1 - level) / 160), level
+
+
+def test_learned_chains_name_channels_and_truth() -> None:
+    world = ib.scenario(
+        transition=[[[0.5, 0.5], [0.2, 0.8]], [[0.2, 0.4, 0.4]] * 3, [[0.9, 0.1], [0.3, 0.7]]],
+        rewards=[[0, 1], [0, 0.5, 1], [0, 1]], users=2, perturbation="none",
+    )  # fmt: skip
+    table = ib.learned_chains(ib.simulate(world, "mp-belief-lucb", horizon=3000, replications=2))
+    assert table.channel.tolist() == [1, 3, 1, 3]  # more than two states: no p01
+    assert table.p01.tolist() == [0.5, 0.1, 0.5, 0.1]
+    assert table.p10.tolist() == [0.2, 0.3, 0.2, 0.3]
+    assert (table.p01_low < table.p01_learned).all()
+    assert (table.p01_learned < table.p01_high).all()
+
+
+def test_no_chains_no_table() -> None:
+    with pytest.raises(ib.InputError, match="mp-ucb: keeps no chains"):
+        ib.learned_chains(ib.simulate("S1", "mp-ucb", horizon=10, replications=1))
+    with pytest.raises(ib.InputError, match="level"):
+        ib.learned_chains(ib.simulate("S1", "mp-belief", horizon=10, replications=1), 1.5)
