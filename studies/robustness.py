@@ -38,7 +38,7 @@ from idleband.reporting.plots import COLOURS
 from idleband.scenario.perturbation import perturb
 from idleband.scenario.scenario import Scenario
 from idleband.simulation import loop
-from idleband.simulation.loop import World
+from idleband.simulation.loop import SamplePath
 from idleband.simulation.path import path_parameters
 from idleband.simulation.run import PolicyRun
 from idleband.simulation.simulate import cores
@@ -94,7 +94,7 @@ BURSTY = False  # bound to what it is to be
 
 
 @jit
-def advance(world: World) -> None:
+def advance(world: SamplePath) -> None:
     """One slot passes, as in the loop, but channels leave a state when their time is over."""
     fill_uniform(world.state_rng, world.u)
     left = world.rewards  # which only the references use

@@ -1,26 +1,42 @@
-"""What goes wrong in a way the user can mend: one line, no traceback."""
+"""Errors that a user can act on. Each has a message of one line; the command line prints it without a traceback."""
 
 import difflib
 import re
 from collections.abc import Iterable
 
 
-class InputError(ValueError):
-    """A mistake in the input, or a file that cannot be used, told in one line.
+class IdlebandError(Exception):
+    """Base class of the package's errors."""
 
-    The line names the field, the value and what is allowed. The command line prints it and ends with status 2.
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))  # one line, whatever values it contains
+
+
+class InputError(IdlebandError, ValueError):
+    """Invalid input, or a file that cannot be used.
+
+    The message names the field, the value and what is allowed.
 
     >>> raise InputError("scenario.users = 0: must be a whole number from 1 to 10")
     Traceback (most recent call last):
     idleband.errors.InputError: scenario.users = 0: must be a whole number from 1 to 10
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.splitlines()))  # one line, whatever the value was
+
+class ConflictError(IdlebandError):
+    """A request contradicts an earlier one, such as another question under the same request_id."""
+
+
+class UnknownRequestError(IdlebandError, LookupError):
+    """No decision with this request_id is kept."""
+
+
+class StorageError(IdlebandError):
+    """A file cannot be written or read back, for example because the disk is full."""
 
 
 def shown(value: object) -> str:
-    """A value as it stands in a message: short, whatever it is."""
+    """Return a short representation of any value for a message."""
     try:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits
@@ -29,14 +45,14 @@ def shown(value: object) -> str:
 
 
 def check_name(value: object, field: str) -> str:
-    """A name that may stand in a table, a figure and the name of a folder."""
+    """Return a name that is safe in a table, a figure and a folder name."""
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,79}", value) and ".." not in value:
         return value
     raise InputError(f"{field} = {shown(value)}: must be 1 to 80 letters, digits, spaces or . _ + -, with no '..'")
 
 
 def unknown(what: str, name: object, options: Iterable[str]) -> InputError:
-    """The error for a name that is not among the options, with the one that was probably meant.
+    """Return the error for a name that is not among the options, with the closest option as a suggestion.
 
     >>> print(unknown("policy", "mp-ubc", ["mp-ucb", "mp-ts"]))
     unknown policy 'mp-ubc': did you mean 'mp-ucb'? Setup: mp-ucb, mp-ts

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from idleband.kernels.logistic import chance as logistic
+from idleband.kernels.logistic import probability as logistic
 from idleband.kernels.two_state_chain import AGES, BINS, EXACT, GROWTH, MAX_LOGIT, bin_of, climb, fit, power
 
 Floats = npt.NDArray[np.float64]

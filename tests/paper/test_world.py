@@ -16,7 +16,7 @@ import pytest
 import idleband as ib
 from idleband.kernels.rng import CONTEXTS, STATES, stream
 from idleband.scenario.reward import reward
-from idleband.simulation.loop import World, advance, enter
+from idleband.simulation.loop import SamplePath, advance, enter
 from idleband.simulation.path import new_path
 
 Floats = npt.NDArray[np.float64]
@@ -39,7 +39,7 @@ WORLDS = {**{name: ib.scenario(name) for name in ("S1", "S2", "S3", "S4")}, "thr
 
 
 @numba.njit
-def follow(world: World, states: Ints, rewards: Floats, contexts: Floats) -> None:
+def follow(world: SamplePath, states: Ints, rewards: Floats, contexts: Floats) -> None:
     """Record the state of every channel in every slot, what it would pay, and the contexts of the first slots."""
     enter(world)
     for t in range(len(states)):

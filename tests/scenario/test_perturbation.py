@@ -12,7 +12,7 @@ import idleband as ib
 from idleband.kernels.rng import PERTURBATION, stream
 from idleband.scenario.halfspace_volume import SAMPLES, below
 from idleband.scenario.perturbation import COSINE, LINEAR, NONE, PERTURBATION_MODELS, QUADRATIC, least_clear, perturb
-from tests.scenario.test_cube import exact_below
+from tests.scenario.test_halfspace_volume import exact_below
 
 Floats = npt.NDArray[np.float64]
 
