@@ -66,4 +66,4 @@ def test_an_error_is_traced_to_its_function() -> None:
     assert not user_code.passed(caught.value, test_the_text_of_a_file_is_kept_when_the_file_changes)
     assert not user_code.passed(caught.value, len)
     line = inner.__code__.co_firstlineno + 1
-    assert str(user_code.told("model a", caught.value)) == f"model a: KeyError: 'x' ({__file__}, line {line})"
+    assert str(user_code.as_input_error("model a", caught.value)) == f"model a: KeyError: 'x' ({__file__}, line {line})"

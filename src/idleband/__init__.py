@@ -5,7 +5,7 @@ scenario + policies -> experiment -> simulate -> results -> figures.
 
 from importlib.metadata import version
 
-from idleband import random
+from idleband import policies, random
 from idleband.allocator.allocator import Allocator
 from idleband.allocator.events import Conflict, Decision, Receipt, Unknown
 from idleband.allocator.explanation import Explanation
@@ -13,7 +13,7 @@ from idleband.errors import InputError
 from idleband.experiments.study import Study, compare, load
 from idleband.kernels.selection import top_m
 from idleband.policies.parameters import AtLeast, OneOf
-from idleband.policies.registry import POLICIES, policy, register
+from idleband.policies.registry import POLICIES, ConfiguredPolicy, grid, policy, register
 from idleband.scenario.build import scenario
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.user_models import register_perturbation
@@ -26,6 +26,7 @@ __all__ = [
     "POLICIES",
     "Allocator",
     "AtLeast",
+    "ConfiguredPolicy",
     "Conflict",
     "Decision",
     "Explanation",
@@ -38,9 +39,11 @@ __all__ = [
     "Study",
     "Unknown",
     "compare",
+    "grid",
     "learned",
     "learned_chains",
     "load",
+    "policies",
     "policy",
     "random",
     "register",

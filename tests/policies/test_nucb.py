@@ -594,9 +594,7 @@ def test_looking_between_choice_and_report_changes_nothing() -> None:
         for t in range(6):
             picks = station.choose(x=np.linspace(0.1, 0.9, 6).reshape(3, 2) * (t + 1) / 6)
             if look:
-                station.case.policy.predict(
-                    station.setup, station.state, np.full((3, 2), 0.77), np.zeros(3)
-                )
+                station.case.policy.predict(station.setup, station.state, np.full((3, 2), 0.77), np.zeros(3))
             for k in picks:
                 station.learn(k, 1, 0.3 * k)
         return station.state

@@ -173,10 +173,12 @@ def test_names_that_differ_only_in_punctuation_are_different_policies(tmp_path: 
     plain = OWN.split("@ib.register")[1]
     header = "import idleband as ib\n"
     one_text = f'@ib.register(name="a_b"){plain}'
-    other_text = f'@ib.register(name="a-b"){plain}'.replace("class Plain", "class Other").replace("contexts[k, 0]", "contexts[k, 1]")
+    other_text = f'@ib.register(name="a-b"){plain}'.replace("class Plain", "class Other").replace(
+        "contexts[k, 0]", "contexts[k, 1]"
+    )
     path = own_file(tmp_path, header + one_text + other_text)
-    one, other = (ib.simulate("S1", f"{path}:{name}", horizon=50, replications=1) for name in ("a_b", "a-b"))
-    assert not np.array_equal(one.plays, other.plays)
+    plays = [ib.simulate("S1", f"{path}:{name}", horizon=50, replications=1).plays for name in ("a_b", "a-b")]
+    assert not np.array_equal(*plays)
 
 
 def test_what_is_typed_in_again_is_another_policy() -> None:
@@ -215,14 +217,14 @@ def test_the_example() -> None:
         (
             "()",
             "picks[0] = 99",
-            "known.M",
+            "setup.M",
             "policy Policy: picks = [99, 0, 0, 0, 0] in slot 1; must be 5 different",
         ),
-        ("()", "picks[:] = -3", "known.M", "picks = [-3, -3, -3, -3, -3]"),
-        ("()", "picks[:] = 2", "known.M", "picks = [2, 2, 2, 2, 2]"),
+        ("()", "picks[:] = -3", "setup.M", "picks = [-3, -3, -3, -3, -3]"),
+        ("()", "picks[:] = 2", "setup.M", "picks = [2, 2, 2, 2, 2]"),
         ("()", "pass", "2", "picks = [0, 0] in slot 1"),
-        ("{}", "state['x']", "known.M", "policy Policy: KeyError: 'x' ("),
-        ("1 / 0", "pass", "known.M", "policy Policy: ZeroDivisionError: division by zero ("),
+        ("{}", "state['x']", "setup.M", "policy Policy: KeyError: 'x' ("),
+        ("1 / 0", "pass", "setup.M", "policy Policy: ZeroDivisionError: division by zero ("),
     ],
 )
 def test_a_policy_that_breaks_the_rules_is_named(
@@ -244,11 +246,11 @@ def test_registering_nonsense_is_refused() -> None:
     functions = {"init": nothing, "select": nothing, "update": nothing}
     for members, name, message in (
         ({}, "a", "policy a: init is missing"),
-        (functions, "mp-ucb", "policy mp-ucb: this name is taken"),
+        (functions, "mp-ucb", "policy mp-ucb: this name is taken by a built-in policy"),
         (
             {**functions, "update": len},
             "c",
-            r"policy c: update must take \(known, params, state",
+            r"policy c: update must take \(setup, state, slot, feedback",
         ),
         (functions, "_$x$", r"policy = '_\$x\$': must be 1 to 80 letters"),
         ({**functions, "Params": Parameters}, "b", "parameter size must be a float, an int or a bool"),
@@ -257,3 +259,53 @@ def test_registering_nonsense_is_refused() -> None:
             ib.register(name=name)(type("Own", (), members))
     with pytest.raises(ib.InputError, match=r"put @idleband\.register above the class"):
         ib.policy(Parameters)
+
+
+def test_text_with_parameters_is_accepted_wherever_a_policy_is(tmp_path: Path) -> None:
+    path = own_file(tmp_path, (ROOT / "examples" / "epsilon_greedy.py").read_text(), "a=b.py")
+    assert ib.policy("mp-lucb:beta=0.5,shared=true") == ib.policy("mp-lucb", beta=0.5, shared=True)
+    assert ib.policy("mp-lucb: beta = 0.5", shared=True) == ib.policy("mp-lucb", beta=0.5, shared=True)
+    assert ib.policy("mp-lucb:lambda_=2") == ib.policy("mp-lucb:lambda=2") == ib.policy("mp-lucb", lambda_=2)
+    assert ib.policy(f"{path}:epsilon-greedy:epsilon=0.3").label == "epsilon-greedy epsilon=0.3"
+    assert ib.simulate("S1", "mp-ucb:L=2", horizon=20, replications=1).label == "mp-ucb L=2"
+    assert ib.Allocator("mp-ucb:L=2", channels=3, users=1, dimension=1).settings.parameters == {"L": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "message"),
+    [
+        ("mp-lucb:beta", {}, "policy = 'mp-lucb:beta': 'beta' must be key=value"),
+        ("mp-lucb:", {}, "'' must be key=value"),
+        ("mp-lucb:=1", {}, "'=1' must be key=value"),
+        ("beta=1", {}, "must be NAME:key=value"),
+        (":beta=1", {}, "must be NAME:key=value"),
+        ("mp-lucb:beta=1,beta=2", {}, "beta is given twice"),
+        ("mp-lucb:lambda=1", {"lambda_": 2}, "lambda is given twice"),
+        ("mp-lucb:beta=much", {}, "beta = 'much': must be a finite number"),
+        ("mine.py", {}, "policy mine.py: add the name of a policy in this file: mine.py:NAME"),
+    ],
+)
+def test_invalid_text_with_parameters_is_refused(text: str, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ib.InputError) as error:
+        ib.policy(text, **parameters)
+    assert message in str(error.value)
+
+
+def test_grid_is_the_product_of_the_values() -> None:
+    labels = [configured.label for configured in ib.grid("mp-lucb", beta=[0.1, 0.5], shared=[True, False])]
+    assert labels == [
+        *("mp-lucb beta=0.1 shared=true", "mp-lucb beta=0.1", "mp-lucb beta=0.5 shared=true", "mp-lucb beta=0.5"),
+    ]
+    assert ib.grid("mp-lucb:shared=true", beta=np.array([0.1, 0.5]), width="sampled") == [
+        ib.policy("mp-lucb", shared=True, beta=beta, width="sampled") for beta in (0.1, 0.5)
+    ]
+    assert ib.grid("mp-ucb") == [ib.policy("mp-ucb")]
+    with pytest.raises(ib.InputError, match=r"policy mp-lucb: beta = \[\]: a grid needs at least one value"):
+        ib.grid("mp-lucb", beta=[])
+
+
+def test_repr_is_one_short_line() -> None:
+    configured = ib.policy("mp-lucb", beta=0.5)
+    assert repr(configured) == "ConfiguredPolicy(mp-lucb beta=0.5)"
+    assert repr(configured.policy) == "Policy(mp-lucb: linear model of the perturbation, ranked in every slot)"
+    assert "<td>beta</td><td>0.5</td>" in configured._repr_html_()

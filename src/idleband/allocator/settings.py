@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from idleband import validation
 from idleband.errors import InputError, shown, unknown
+from idleband.policies.configured import split_parameters
 from idleband.policies.knowledge import setup_of, truth_of
 from idleband.policies.protocol import CONTEXTS_SEEN, PARAMETERS, Setup, Truth
 from idleband.policies.registry import ConfiguredPolicy, policy
@@ -63,6 +64,11 @@ class Settings:
         for key in parameters:
             if key in given:
                 raise InputError(f"parameters: {key} is given beside them, too")
+        if isinstance(named_policy, str):
+            named_policy, written = split_parameters(named_policy)
+            for key in written.keys() & {name.removesuffix("_") for name in (*given, *parameters)}:
+                raise InputError(f"policy {named_policy}: {key} is given twice")
+            parameters = {**parameters, **written}
         known = policy(named_policy).policy.parameters
         for key in given:
             if key.removesuffix("_") not in known:  # lambda_ is a parameter, too

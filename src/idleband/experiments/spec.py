@@ -1,6 +1,5 @@
 """An experiment as data: a scenario, cases, and a size."""
 
-import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from idleband import validation
 from idleband.errors import InputError
 from idleband.policies.knowledge import setup_of
 from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
+from idleband.policies.registry import grid as policy_grid
 from idleband.scenario.build import from_table, located, read_toml
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.simulate import Unit, check_size
@@ -101,8 +101,4 @@ def grid(entry: Mapping[str, Any], folder: Path = Path()) -> list[ConfiguredPoli
     if ".py:" in name:
         name = str(folder / name)
     parameters = {key: value for key, value in entry.items() if key != "name"}
-    axes = [[(key, v) for v in (value if isinstance(value, list) else [value])] for key, value in parameters.items()]
-    for key, value in parameters.items():
-        if value == []:
-            raise InputError(f"policy {entry['name']}: {key} = []: a grid needs at least one value")
-    return [policy(name, **dict(point)) for point in itertools.product(*axes)]
+    return policy_grid(name, **parameters)

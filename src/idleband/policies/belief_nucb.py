@@ -47,7 +47,7 @@ class Params(NamedTuple):
     look_ahead: belief_state.LookAhead = True
     # The network forgets by its `memory` alone.
     forget: Annotated[
-        float, AtLeast(0.0), "slots after which what was seen of a chain counts 1/e; 0: nothing is forgotten"
+        float, AtLeast(0.0), "slots after which an observation of a state has weight 1/e; 0: no forgetting"
     ] = 0.0
 
 

@@ -30,8 +30,8 @@ from idleband.policies.parameters import AtLeast
 from idleband.policies.protocol import Setup, Slot
 
 Redraw = Annotated[int, AtLeast(1, 10**9), "slots between two draws of a channel's transition probabilities"]
-LookAhead = Annotated[bool, "count what is gained by knowing the state: Whittle's index (two states)"]
-Forget = Annotated[float, AtLeast(0.0), "slots after which what was seen counts 1/e; 0: nothing is forgotten"]
+LookAhead = Annotated[bool, "rank by the Whittle index, which includes the value of observing the state (two states)"]
+Forget = Annotated[float, AtLeast(0.0), "slots after which an observation has weight 1/e; 0: no forgetting"]
 
 FRESH = 1.02  # a posterior is made anew when it has so many times the observations it was made from
 STALE = 0.125  # or when so large a part of `forget` has passed

@@ -24,8 +24,8 @@ FORGOTTEN = 1e-290
 
 
 class Params(NamedTuple):
-    discount: Annotated[float, AtLeast(0.0, 1.0), "what a slot counts beside the one after it"] = 0.999
-    L: Annotated[float, AtLeast(0.0), "width of the confidence interval, 2 sqrt(L ln n / plays_k)"] = 0.6
+    discount: Annotated[float, AtLeast(0.0, 1.0), "weight of a slot relative to the following slot"] = 0.999
+    L: Annotated[float, AtLeast(0.0), "scale L of the confidence width 2 sqrt(L ln n / plays_k)"] = 0.6
 
 
 class State(NamedTuple):

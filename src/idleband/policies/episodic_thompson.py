@@ -28,7 +28,7 @@ WIDEST = 5.5  # logit of the largest chance on the grid
 
 
 class Params(NamedTuple):
-    grid: Annotated[int, AtLeast(2, 128), "values on the grid of p01, and of p10"] = 32
+    grid: Annotated[int, AtLeast(2, 128), "number of grid values for p01 and for p10"] = 32
 
 
 class State(NamedTuple):

@@ -29,7 +29,7 @@ from idleband.policies.protocol import Feedback, Setup, Slot
 
 
 class Params(NamedTuple):
-    beta: Annotated[float, AtLeast(0.0), "width of the confidence interval of the perturbation"] = 1.0
+    beta: Annotated[float, AtLeast(0.0), "scale of the confidence width of the prediction"] = 1.0
     lambda_: aware.Lambda = 1.0
     target: aware.Target = aware.PERTURBATION
     base: aware.Base = aware.MEAN

@@ -45,21 +45,21 @@ from idleband.policies.parameters import AtLeast, OneOf
 from idleband.policies.protocol import MAX_BYTES, Feedback, Setup, Slot
 
 # MP-Belief-NUCB has these parameters too. Below 1e-6 for lambda rounding is as large as the narrowest widths.
-Ridge = Annotated[float, AtLeast(1e-6), "lambda in A = lambda I + sum g g' / D"]
-Layers = Annotated[int, AtLeast(2, 16), "layers of the network, the output included"]
-Units = Annotated[int, AtLeast(2, 1024), "units in each hidden layer"]
-LearningRate = Annotated[float, AtLeast(0.0, 1.0), "of Adam"]
-Dropout = Annotated[float, AtLeast(0.0, 0.9), "chance of a hidden unit to be left out of a step"]
-Batch = Annotated[int, AtLeast(1, 1024), "samples in a step of training"]
-Memory = Annotated[int, AtLeast(1, 10**6), "samples that a network keeps to train on again"]
-TrainEvery = Annotated[int, AtLeast(1, 10**6), "slots with samples of a network between two steps"]
-Centre = Annotated[bool, "contexts on [-1, 1] instead of [0, 1]"]
-Constant = Annotated[bool, "1 as one more input"]
-CovarianceKind = Annotated[int, OneOf(*COVARIANCES), "A whole, one block a hidden unit, or its diagonal"]
+Ridge = Annotated[float, AtLeast(1e-6), "ridge parameter lambda in A = lambda I + sum g g' / D"]
+Layers = Annotated[int, AtLeast(2, 16), "number of layers, output layer included"]
+Units = Annotated[int, AtLeast(2, 1024), "units per hidden layer"]
+LearningRate = Annotated[float, AtLeast(0.0, 1.0), "learning rate of Adam"]
+Dropout = Annotated[float, AtLeast(0.0, 0.9), "probability that a hidden unit is dropped in a training step"]
+Batch = Annotated[int, AtLeast(1, 1024), "samples per training step"]
+Memory = Annotated[int, AtLeast(1, 10**6), "number of samples that a network keeps for training"]
+TrainEvery = Annotated[int, AtLeast(1, 10**6), "slots with new samples of a network between two training steps"]
+Centre = Annotated[bool, "rescale contexts from [0, 1] to [-1, 1]"]
+Constant = Annotated[bool, "add a constant input of 1"]
+CovarianceKind = Annotated[int, OneOf(*COVARIANCES), "form of A: full, one block per hidden unit, or diagonal"]
 
 
 class Params(NamedTuple):
-    gamma: Annotated[float, AtLeast(0.0), "width of the confidence interval of the perturbation"] = 1.0
+    gamma: Annotated[float, AtLeast(0.0), "scale of the confidence width of the prediction"] = 1.0
     lambda_: Ridge = 1.0
     L: Layers = 2
     D: Units = 16

@@ -38,7 +38,7 @@ FIXED = frozenset(["value", "contexts"])
 
 
 class Params(NamedTuple):
-    value: Annotated[int, OneOf(*VALUES), "what a channel is ranked by"] = BELIEF
+    value: Annotated[int, OneOf(*VALUES), "quantity by which channels are ranked"] = BELIEF
     contexts: Annotated[bool, "whether the perturbation of the slot is known"] = True
 
 

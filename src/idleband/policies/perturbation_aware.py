@@ -53,23 +53,23 @@ SLOT, RCA = range(2)
 REPLACEMENTS = ("indicator", "reward", "off")
 BY_INDICATOR, BY_REWARD, NEVER = range(3)
 
-Lambda = Annotated[float, AtLeast(1e-9), "lambda in A = lambda I + the sum over what was learned from"]
+Lambda = Annotated[float, AtLeast(1e-9), "ridge parameter lambda in A = lambda I + sum x x'"]
 # Departure: line 22 of Algorithm 1 feeds the model its own prediction, so theta stays zero (`prediction`).
-Target = Annotated[int, OneOf(*TARGETS), "what is regressed on the context"]
+Target = Annotated[int, OneOf(*TARGETS), "regression target of the model"]
 # Departure: eq. 4 has no state term although the argument before it needs one (`none` is as printed).
-Base = Annotated[int, OneOf(*BASES), "state term: mean h(s), that plus the frame's width, or none"]
+Base = Annotated[int, OneOf(*BASES), "state term of the index: mean state reward, mean plus width, or none"]
 # Eq. 4 adds the width, the text argues from the largest perturbation; `sampled` is Thompson sampling, not in the paper.
-Width = Annotated[int, OneOf(*WIDTHS), "the width is added, subtracted, or added times a normal draw"]
+Width = Annotated[int, OneOf(*WIDTHS), "confidence width: added, subtracted, or multiplied by a normal draw and added"]
 # Departure: eq. 4 has + n_hat, so that the highest perturbation comes first (`add`).
-Estimate = Annotated[int, OneOf(*ESTIMATES), "sign of the estimated perturbation"]
+Estimate = Annotated[int, OneOf(*ESTIMATES), "sign of the predicted perturbation in the index"]
 # Algorithm 1 ranks in every slot, section V-A has "the framework of RCA".
-Frame = Annotated[int, OneOf(*FRAMES), "rank every slot, or where a block has ended"]
-ExploreFirst = Annotated[bool, "channels without data come first; else their base is 0"]
+Frame = Annotated[int, OneOf(*FRAMES), "rank channels in every slot, or when a block of RCA has ended"]
+ExploreFirst = Annotated[bool, "rank channels without data first; otherwise their state term is 0"]
 # Lines 12-19: j is undefined there and the margin is h(s) - n_hat (`reward`).
-Replace = Annotated[int, OneOf(*REPLACEMENTS), "margin by which outsiders replace candidates"]
-Shared = Annotated[bool, "one model for all channels instead of one each"]
-BaseWidth = Annotated[float, AtLeast(0.0), "width of the state term where base = index"]
-Synchronous = Annotated[bool, "frame rca: refill all places together"]
+Replace = Annotated[int, OneOf(*REPLACEMENTS), "margin by which other channels replace candidates; off: no replacement"]
+Shared = Annotated[bool, "one model for all channels instead of one per channel"]
+BaseWidth = Annotated[float, AtLeast(0.0), "scale of the confidence width of the state term if base = index"]
+Synchronous = Annotated[bool, "in the rca frame, refill all places together"]
 
 
 class Estimates(NamedTuple):

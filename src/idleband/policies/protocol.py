@@ -111,9 +111,9 @@ CONTEXTS_SEEN, PARAMETERS, STATES_SEEN = "contexts", "parameters", "all states"
 KNOWLEDGE = (CONTEXTS_SEEN, PARAMETERS, STATES_SEEN)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Policy:
-    """A policy under its name: functions, parameters with defaults, and where it comes from."""
+    """Definition of a policy: name, functions, parameters with defaults, and reference."""
 
     name: str
     description: str
@@ -126,15 +126,18 @@ class Policy:
     explain: Callable[..., None] | None = None
     terms: Callable[..., tuple[str, str]] | None = None
     check: Callable[..., None] | None = None  # (setup): raises InputError where `init` would need too much memory
-    knows: frozenset[str] = frozenset()  # of KNOWLEDGE, beside what it was told of the channels it played
-    fixed: frozenset[str] = frozenset()  # parameters that cannot be set: they are what the name means
-    preset: dict[str, Any] = field(default_factory=dict)  # defaults that differ from those of `params`, as users write
-    source: str | None = None  # hash of the user's file; None for the policies of this package
-    cacheable: bool = True  # false for what was typed into an interpreter
+    knows: frozenset[str] = frozenset()  # of KNOWLEDGE, in addition to the feedback of the channels it played
+    fixed: frozenset[str] = frozenset()  # parameters that cannot be set because they define the policy
+    preset: dict[str, Any] = field(default_factory=dict)  # defaults that differ from those of `params`
+    source: str | None = None  # hash of the user's file; None for built-in policies
+    cacheable: bool = True  # whether machine code may be cached; false for classes defined interactively
+
+    def __repr__(self) -> str:
+        return f"Policy({self.name}: {self.description})"
 
     @property
     def key(self) -> tuple[str, str | None]:
-        """What tells it from other policies, a user's own of the same name included."""
+        """Identity of the policy; distinguishes users' policies with the same name by their source."""
         return self.name, self.source
 
     @cached_property
@@ -163,7 +166,7 @@ class Policy:
         return found
 
     def values(self, given: dict[str, Any]) -> dict[str, Any]:
-        """All parameters as users write them: the given ones, checked, over the defaults."""
+        """Return the value of every parameter as users write it: the given values, checked, over the defaults."""
         parameters = self.parameters
         given = {public_name(name): value for name, value in given.items()}
         for name in given:
@@ -181,7 +184,7 @@ class Policy:
         return values
 
     def compiled_params(self, values: dict[str, Any]) -> Any:
-        """The `Params` that kernels read."""
+        """Return the `Params` that kernels read."""
         kinds = self.parameters
-        # In order: a field and its parameter may differ by an underscore.
+        # By position, because the name of a field may end with an underscore that its parameter does not have.
         return self.params(*(p.kind(p.internal(values[name])) for name, p in kinds.items()))

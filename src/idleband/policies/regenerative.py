@@ -171,8 +171,8 @@ def log_slots(blocks: Blocks, L: float) -> float:
 
 
 class Params(NamedTuple):
-    L: Annotated[float, AtLeast(0.0), "width of the confidence interval, sqrt(L ln t2 / T2_k)"] = 1.0
-    synchronous: Annotated[bool, "refill all places together, when the last block ends"] = False
+    L: Annotated[float, AtLeast(0.0), "scale L of the confidence width sqrt(L ln t2 / T2_k)"] = 1.0
+    synchronous: Annotated[bool, "refill all places together when the last block ends"] = False
 
 
 def init(setup: Setup) -> Blocks:

@@ -1,6 +1,7 @@
-"""One table of policies, and the decorator that adds a user's own."""
+"""The table of policies, configured policies, and the decorator that registers a user's policy."""
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar, cast
 
 from idleband import user_code
@@ -22,6 +23,9 @@ from idleband.policies import (
     thompson,
     ucb,
 )
+from idleband.policies.configured import ConfiguredPolicy as ConfiguredPolicy
+from idleband.policies.configured import split_parameters
+from idleband.policies.parameters import public_name
 from idleband.policies.protocol import CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, Policy
 
 C = TypeVar("C")
@@ -31,7 +35,7 @@ _GARIVIER = "Garivier and Moulines, ALT 2011"
 _LIU = "Liu and Zhao, IEEE-IT 2010"
 _OURS = "this package"
 
-# What a policy may know, beside the state and the reward of each channel it played.
+# What a policy may know in addition to the states and rewards of the channels that it played.
 _NO_MORE = frozenset[str]()
 _CONTEXTS = frozenset([CONTEXTS_SEEN])
 _PARAMETERS = frozenset([PARAMETERS])
@@ -50,136 +54,180 @@ def _built_in(name: str, module: Any, knows: frozenset[str], description: str, r
 POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
-        # The paper's baselines and its own.
-        _built_in("mp-random", random, _NO_MORE, "M channels at random", _LI),
-        _built_in("mp-ucb", ucb, _NO_MORE, "mean reward + sqrt(L ln t / T_k)", "Chen, Wang and Yuan, ICML 2013"),
+        # The paper's policies and baselines.
+        _built_in("mp-random", random, _NO_MORE, "M channels selected uniformly at random", _LI),
+        _built_in(
+            "mp-ucb", ucb, _NO_MORE, "upper confidence bound: mean reward + sqrt(L ln t / T_k)",
+            "Chen, Wang and Yuan, ICML 2013",
+        ),
         _built_in(
             "mp-klucb", klucb, _NO_MORE, "Kullback-Leibler upper confidence bound", "Garivier and Cappe, COLT 2011",
         ),
         _built_in(
-            "mp-ts", thompson, _NO_MORE, "Thompson sampling, Beta(1,1) prior", "Komiyama, Honda, Nakagawa, ICML 2015",
+            "mp-ts", thompson, _NO_MORE, "Thompson sampling with a Beta(1, 1) prior",
+            "Komiyama, Honda, Nakagawa, ICML 2015",
         ),
         _built_in(
-            "rca-m", regenerative, _NO_MORE, "regenerative cycles, M blocks side by side",
+            "rca-m", regenerative, _NO_MORE, "regenerative cycle algorithm with M parallel blocks",
             "Tekin and Liu, IEEE-IT 2012",
         ),
-        _built_in("mp-lucb", lucb, _CONTEXTS, "linear model of the perturbation, ranked every slot", _LI),
+        _built_in("mp-lucb", lucb, _CONTEXTS, "linear model of the perturbation, ranked in every slot", _LI),
         _built_in(
-            "mp-lucb-rca", lucb, _CONTEXTS, "the same in RCA's frame, pessimistic width", _LI,
+            "mp-lucb-rca", lucb, _CONTEXTS, "MP-LUCB in the frame of RCA, with the pessimistic width", _LI,
             frame="rca", base="index", width="pessimistic", explore_first=True, L=1.0,
         ),
         _built_in(
-            "mp-lucb-printed", lucb, _CONTEXTS, "Algorithm 1 to the letter: cannot learn", _LI,
+            "mp-lucb-printed", lucb, _CONTEXTS, "Algorithm 1 exactly as printed; does not learn", _LI,
             target="prediction", base="none", estimate="add", replace="reward",
         ),
-        _built_in("mp-nucb", nucb, _CONTEXTS, "neural model of the perturbation, ranked every slot", _LI),
+        _built_in("mp-nucb", nucb, _CONTEXTS, "neural model of the perturbation, ranked in every slot", _LI),
         _built_in(
-            "mp-nucb-rca", nucb, _CONTEXTS, "the same in RCA's frame, pessimistic width", _LI,
+            "mp-nucb-rca", nucb, _CONTEXTS, "MP-NUCB in the frame of RCA, with the pessimistic width", _LI,
             frame="rca", base="index", width="pessimistic", explore_first=True, base_L=1.0,
         ),
         _built_in(
-            "mp-nucb-printed", nucb, _CONTEXTS, "index, replacement and network as printed; learns what is measured",
+            "mp-nucb-printed", nucb, _CONTEXTS, "MP-NUCB with index, replacement and network as printed",
             _LI, dropout=0.1, centre=False, constant=False, base="none", estimate="add", replace="reward",
         ),
-        # Peers: what else the field has for channels that change, and for contexts.
-        _built_in("mp-swucb", sliding_window, _NO_MORE, "mp-ucb over the last slots only", _GARIVIER),
-        _built_in("mp-ducb", discounted, _NO_MORE, "mp-ucb with older slots counting less", _GARIVIER),
+        # Other published policies for restless channels and for contexts.
+        _built_in("mp-swucb", sliding_window, _NO_MORE, "MP-UCB over a sliding window of slots", _GARIVIER),
+        _built_in("mp-ducb", discounted, _NO_MORE, "MP-UCB with discounted rewards and plays", _GARIVIER),
         _built_in(
-            "mp-whittle", learned_whittle, _NO_MORE, "Whittle's index, chains learned from neighbouring slots",
+            "mp-whittle", learned_whittle, _NO_MORE, "Whittle index of chains learned from consecutive slots",
             "Akbarzadeh and Mahajan, IEEE-TCNS 2024",
         ),
         _built_in(
-            "mp-ts-episodes", episodic_thompson, _NO_MORE, "Thompson sampling of chains in episodes, on a grid",
+            "mp-ts-episodes", episodic_thompson, _NO_MORE, "episodic Thompson sampling of transition probabilities",
             "Jung, Abeille and Tewari 2019",
         ),
         _built_in(
-            "c2ucb", lucb, _CONTEXTS, "one linear model of the reward: tells channels apart by their contexts alone",
+            "c2ucb", lucb, _CONTEXTS, "one linear model of the reward for all channels",
             "Qin, Chen and Zhu, SDM 2014",
             target="reward", shared=True, base="none", estimate="add", replace="off",
         ),
-        # With nucb's gamma of 1 both earn less in S1 to S4; between 0.03 and 0.3 it makes little difference.
+        # Both earn less in S1 to S4 with the gamma of mp-nucb, 1; values from 0.03 to 0.3 make little difference.
         _built_in(
-            "neural-ucb", nucb, _CONTEXTS, "neural model of the reward, and a bound on it",
+            "neural-ucb", nucb, _CONTEXTS, "neural model of the reward with an upper confidence bound",
             "Zhou, Li and Gu, ICML 2020",
             gamma=0.1, target="reward", base="none", estimate="add", replace="off", covariance="block",
         ),
         _built_in(
-            "neural-ts", nucb, _CONTEXTS, "neural model of the reward, and a draw around it",
+            "neural-ts", nucb, _CONTEXTS, "neural model of the reward with Thompson sampling",
             "Zhang, Zhou, Li and Gu, ICLR 2021",
             gamma=0.1, target="reward", base="none", estimate="add", replace="off", covariance="block", width="sampled",
         ),
         # Beyond the paper.
-        _built_in("mp-belief", belief, _NO_MORE, "beliefs, carried forward by chains learned on the way", _OURS),
-        _built_in("mp-belief-lucb", belief_lucb, _CONTEXTS, "beliefs, and a linear model of the perturbation", _OURS),
-        _built_in("mp-belief-nucb", belief_nucb, _CONTEXTS, "beliefs, and a neural model of the perturbation", _OURS),
-        # Who knows more than anybody does.
-        _built_in("oracle-static", oracle, _PARAMETERS, "the best fixed channels", _LI, value="static"),
+        _built_in("mp-belief", belief, _NO_MORE, "belief over states from chains learned online", _OURS),
         _built_in(
-            "oracle-contextual", oracle, _BOTH, "the best channels given the contexts", _LI, value="contextual",
+            "mp-belief-lucb", belief_lucb, _CONTEXTS,
+            "belief over states and a linear model of the perturbation", _OURS,
         ),
         _built_in(
-            "oracle-belief", oracle, _BOTH, "the best given the contexts and what it saw, without look-ahead",
+            "mp-belief-nucb", belief_nucb, _CONTEXTS,
+            "belief over states and a neural model of the perturbation", _OURS,
+        ),
+        # Oracles.
+        _built_in(
+            "oracle-static", oracle, _PARAMETERS, "best fixed set of M channels by mean reward", _LI, value="static",
+        ),
+        _built_in(
+            "oracle-contextual", oracle, _BOTH, "best M channels given the contexts", _LI, value="contextual",
+        ),
+        _built_in(
+            "oracle-belief", oracle, _BOTH, "best M channels given contexts and belief (myopic)",
             "Ahmad, Liu, Javidi, Zhao and Krishnamachari, IEEE-IT 2009",
         ),
-        _built_in("oracle-whittle", oracle, _BOTH, "the same, by Whittle's index", _LIU, value="whittle"),
+        _built_in("oracle-whittle", oracle, _BOTH, "Whittle index given contexts and belief", _LIU, value="whittle"),
         _built_in(
-            "whittle", oracle, _PARAMETERS, "Whittle's index without contexts", _LIU, value="whittle", contexts=False,
+            "whittle", oracle, _PARAMETERS, "Whittle index without contexts", _LIU, value="whittle", contexts=False,
         ),
-        _built_in("genie", oracle, _EVERYTHING, "the best in hindsight", _LI, value="realised"),
+        _built_in(
+            "genie", oracle, _EVERYTHING, "best M channels given all states and perturbations", _LI, value="realised",
+        ),
     )
 }  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class ConfiguredPolicy:
-    """A policy with all its parameters: what one line of a comparison is."""
-
-    policy: Policy
-    values: dict[str, Any]  # every parameter, as users write them
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ConfiguredPolicy) and (self.policy, self.values) == (other.policy, other.values)
-
-    def __hash__(self) -> int:
-        return hash((self.policy.name, self.policy.source, *self.values.values()))
-
-    @property
-    def params(self) -> Any:
-        """The parameters as the compiled functions read them."""
-        return self.policy.compiled_params(self.values)
-
-    @property
-    def label(self) -> str:
-        """The name, and the parameters that differ from the defaults.
-
-        >>> policy("mp-lucb", beta=0.5).label
-        'mp-lucb beta=0.5'
-        """
-        changed = [
-            f"{name}={_text(value)}"
-            for name, value in self.values.items()
-            if value != self.policy.parameters[name].default
-        ]
-        return " ".join([self.policy.name, *changed])
+PolicyLike = str | Policy | ConfiguredPolicy | type  # whatever `policy` accepts
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        short = f"{value:g}"
-        return short if float(short) == value else repr(value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def policy(source: PolicyLike, /, **parameters: Any) -> ConfiguredPolicy:
+    """Return a policy with a value for every parameter.
 
+    Parameters
+    ----------
+    source : str, type, Policy or ConfiguredPolicy
+        Name of a policy such as ``"mp-lucb"``, ``"file.py:name"`` for a policy in a file, or a class decorated with
+        `idleband.register`. Text may end with parameters: ``"mp-lucb:beta=0.5,shared=true"``.
+    **parameters
+        Values of parameters. The others keep their defaults.
 
-def policy(source: "str | Policy | ConfiguredPolicy | type", /, **parameters: Any) -> ConfiguredPolicy:
-    """A policy by its name, `file.py:name`, or the decorated class itself, with parameters over the defaults.
+    Returns
+    -------
+    ConfiguredPolicy
 
+    Raises
+    ------
+    InputError
+        If there is no such policy or parameter, or a value is not allowed.
+
+    Examples
+    --------
     >>> policy("mp-lucb", beta=0.5).values["frame"]
     'slot'
+    >>> policy("mp-lucb:beta=0.5,shared=true")
+    ConfiguredPolicy(mp-lucb beta=0.5 shared=true)
     """
     if isinstance(source, ConfiguredPolicy):
-        return ConfiguredPolicy(source.policy, source.policy.values({**source.values, **parameters}))
-    found = source if isinstance(source, Policy) else _find(source)
+        return ConfiguredPolicy(source.policy, source.policy.values({**source.values, **_public_names(parameters)}))
+    if isinstance(source, Policy):
+        return ConfiguredPolicy(source, source.values(parameters))
+    if isinstance(source, str):
+        text = source
+        source, written = split_parameters(text)
+        for name in _public_names(parameters):
+            if name in written:
+                raise InputError(f"policy = {text!r}: {name} is given twice")
+        parameters = {**written, **parameters}
+    found = _find(source)
     return ConfiguredPolicy(found, found.values(parameters))
+
+
+def _public_names(parameters: dict[str, Any]) -> dict[str, Any]:
+    return {public_name(name): value for name, value in parameters.items()}
+
+
+def grid(source: PolicyLike, /, **parameters: Any) -> list[ConfiguredPolicy]:
+    """Return a policy with every combination of the given parameter values.
+
+    Parameters
+    ----------
+    source : str, type, Policy or ConfiguredPolicy
+        The policy, as in `idleband.policy`.
+    **parameters
+        A list of values, or one value, for each parameter. The last parameter varies fastest.
+
+    Returns
+    -------
+    list of ConfiguredPolicy
+
+    Examples
+    --------
+    >>> for configured in grid("mp-lucb", beta=[0.1, 0.5], shared=[True, False]):
+    ...     print(configured.label)
+    mp-lucb beta=0.1 shared=true
+    mp-lucb beta=0.1
+    mp-lucb beta=0.5 shared=true
+    mp-lucb beta=0.5
+    """
+    axes = {}
+    for name, value in parameters.items():
+        axes[name] = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+        if not axes[name]:
+            named = policy(source).policy.name
+            raise InputError(f"policy {named}: {public_name(name)} = []: a grid needs at least one value")
+    points = itertools.product(*axes.values())
+    return [policy(source, **dict(zip(axes, point, strict=True))) for point in points]
 
 
 def _find(source: Any) -> Policy:
@@ -193,16 +241,13 @@ def _find(source: Any) -> Policy:
     if ".py:" in source:
         return cast(Policy, user_code.find(source, "policy", "_idleband_policy", "register"))
     if source.endswith(".py"):
-        raise InputError(f"policy {source}: give the name of a policy in it, too: {source}:NAME")
+        raise InputError(f"policy {source}: add the name of a policy in this file: {source}:NAME")
     if source not in POLICIES:
-        name, colon, parameters = source.partition(":")
-        if colon and name in POLICIES:
-            raise InputError(f"policy = {source!r}: give its parameters as keywords: {name!r}, {parameters}")
         raise unknown("policy", source, POLICIES)
     return POLICIES[source]
 
 
-# --- a user's own ----------------------------------------------------------------------------------------------------
+# --- users' policies -------------------------------------------------------------------------------------------------
 
 
 class _NoParams(NamedTuple):
@@ -219,11 +264,29 @@ OPTIONAL = ("predict",)
 
 
 def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
-    """Class decorator: make a policy of a class that holds `init`, `select`, `update` and optionally `Params`.
+    """Register a class that contains `init`, `select`, `update` and optionally `Params` as a policy.
 
-    The class is only a bundle: its functions take no self. Its name, or `name`, becomes the policy's name, and the
-    first line of its docstring the description. It runs compiled if it can be compiled and interpreted if it cannot.
+    Used as a class decorator. The class only groups functions; they take no ``self``. The first line of its docstring
+    becomes the description. The policy runs compiled if it can be compiled, and interpreted otherwise.
 
+    Parameters
+    ----------
+    name : str, optional
+        Name of the policy; the name of the class by default.
+
+    Returns
+    -------
+    type
+        The class itself.
+
+    Raises
+    ------
+    InputError
+        If a function is missing or takes the wrong number of arguments, if a parameter is not usable, or if the name
+        belongs to a built-in policy.
+
+    Examples
+    --------
     >>> @register(name="first-channels")
     ... class FirstChannels:
     ...     "The first M channels, always."
@@ -235,18 +298,19 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
     ...         return setup.M
     ...     def update(setup, state, slot, feedback):
     ...         pass
-    >>> policy("first-channels").label
-    'first-channels'
+    >>> policy("first-channels")
+    ConfiguredPolicy(first-channels)
     """
 
     def add(cls: type[C]) -> type[C]:
         public = check_name(name or cls.__name__, "policy")
         functions = user_code.functions_of(cls, f"policy {public}", ARGUMENTS, OPTIONAL)
         if public in POLICIES and POLICIES[public].source is None:
-            raise InputError(f"policy {public}: this name is taken by a policy of the package")
+            raise InputError(f"policy {public}: this name is taken by a built-in policy")
         source, cacheable = user_code.source_of(cls, f"policy {public}")
         made = Policy(
-            public, user_code.description_of(cls, "a policy of your own"), cls.__module__, vars(cls).get("Params", _NoParams),
+            public, user_code.description_of(cls, "a user's policy"), cls.__module__,
+            vars(cls).get("Params", _NoParams),
             functions["init"], functions["select"], functions["update"], functions.get("predict"),
             source=source, cacheable=cacheable,
         )  # fmt: skip

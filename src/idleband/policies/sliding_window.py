@@ -24,8 +24,8 @@ from idleband.policies.protocol import MAX_BYTES, Feedback, Setup, Slot, explain
 
 
 class Params(NamedTuple):
-    window: Annotated[int, AtLeast(1, 10**6), "slots that count; well above K / M, or no channel stays known"] = 1000
-    L: Annotated[float, AtLeast(0.0), "width of the confidence interval, sqrt(L ln min(t, window) / plays_k)"] = 0.6
+    window: Annotated[int, AtLeast(1, 10**6), "number of slots in the window; should be well above K / M"] = 1000
+    L: Annotated[float, AtLeast(0.0), "scale L of the confidence width sqrt(L ln min(t, window) / plays_k)"] = 0.6
 
 
 class State(NamedTuple):

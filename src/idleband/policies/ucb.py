@@ -17,7 +17,7 @@ from idleband.policies.protocol import Feedback, Setup, Slot, explain_mean
 
 
 class Params(NamedTuple):
-    L: Annotated[float, AtLeast(0.0), "width of the confidence interval, sqrt(L ln t / T_k)"] = 1.5
+    L: Annotated[float, AtLeast(0.0), "scale L of the confidence width sqrt(L ln t / T_k)"] = 1.5
 
 
 class State(NamedTuple):
