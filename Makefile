@@ -9,12 +9,20 @@ DATA ?= results/serve
 PORT ?= 8765
 STATION ?= S1
 
-.PHONY: help reproduce pages demo serve test lint format install bench study wheel lock clean
+.PHONY: help docs reproduce pages demo serve test lint format install bench study wheel lock clean
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 reproduce: install  ## the paper, regenerated and judged: tables, figures, claims, one report, in under ten minutes
 	$(BIN)/idleband reproduce --out results/paper
+
+docs: $(VENV)/.installed-docs  ## build the documentation site into site/, with warnings as errors
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs site
+	@echo "site/index.html"
+
+$(VENV)/.installed-docs: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
 
 pages: reproduce  ## renew the figures and the claims in docs/ from the reproduction
 	$(BIN)/python studies/pages.py
@@ -50,7 +58,7 @@ bench: install  ## the speed of every policy, against the NumPy reference, and o
 	$(BIN)/python benchmarks/against_numpy.py
 	$(BIN)/python benchmarks/neural.py
 
-study: install  ## the studies behind docs/neural.md, ranking.md and beyond.md again, in about an hour and a half
+study: install  ## the studies behind docs/explanation/{neural,ranking,beyond}.md again, in about an hour and a half
 	$(BIN)/python studies/neural.py
 	$(BIN)/python studies/ranking.py
 	$(BIN)/python studies/robustness.py
@@ -58,9 +66,9 @@ study: install  ## the studies behind docs/neural.md, ranking.md and beyond.md a
 wheel: install  ## build a wheel into dist/
 	$(BIN)/python -m build --wheel
 
-lock: install  ## write the installed versions into constraints.txt
+lock: install $(VENV)/.installed-docs  ## write the installed versions into constraints.txt
 	@{ head -1 constraints.txt; $(BIN)/python -m pip list --format=freeze --exclude idleband --exclude pip --exclude setuptools; } > constraints.new
 	mv constraints.new constraints.txt
 
 clean:  ## remove what was built and installed
-	rm -rf $(VENV) dist build results
+	rm -rf $(VENV) dist build results site

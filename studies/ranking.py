@@ -1,4 +1,4 @@
-"""Every policy in S1 to S4 under four models, ranked: docs/ranking.md, its figures, and what was promised of it.
+"""Every policy in S1 to S4 under four models, ranked: docs/explanation/ranking.md, its figures, and what was promised of it.
 
     python studies/ranking.py [FOLDER]
 
@@ -67,22 +67,22 @@ def studies(folder: Path) -> dict[tuple[str, str], Study]:
 HEAD = """\
 # The ranking
 
-Policies in S1 to S4 under four models: {slots:,} slots, {replications} replications, M = 5, only played channels are
-seen, and P(n < 1) = 0.7 where there is a perturbation. Written by `studies/ranking.py`; `idleband compare` does the
-same for any scenario. What the numbers say: [beyond.md](beyond.md). All columns, with every interval:
-[studies/ranking.csv](../studies/ranking.csv). To keep the study to an hour, policies with networks are left out where
-there is no perturbation for them to learn, and two that are far behind under the curved models; some have a diagonal
-covariance, as their labels say.
+Policies in S1 to S4 under four perturbation models: {slots:,} slots, {replications} replications, M = 5, only the states of
+played channels are observed, and P(n < 1) = 0.7 where there is a perturbation. Written by `studies/ranking.py`;
+`idleband compare` does the same for any scenario. [Beyond the paper](beyond.md) interprets the numbers. All columns, with
+every interval, are in `studies/ranking.csv`. To keep the study to an hour, policies with networks are omitted where there is
+no perturbation to learn, and two that are far behind under the nonlinear models; some have a diagonal covariance, as
+their labels show.
 
-Each cell: reward a slot; in brackets the gap closed, (reward - rca-m) / (oracle - rca-m), where the oracle is the
-better of oracle-belief and oracle-whittle, and half its 95% interval. *Of bound*: reward as a share of the most that
-can be earned in the long run by who sees only what is played, mean of the four. *us*: microseconds of processor time a
-slot in S1, the simulated world included, with two policies running side by side. *Knows*, beside state and reward of
-what it played: **x** contexts, **p** parameters, **s** all states."""
+Each cell: reward per slot; in brackets the gap closed, (reward - rca-m) / (oracle - rca-m), where the oracle is the
+better of oracle-belief and oracle-whittle, and half its 95% interval. *Of bound*: reward as a share of the upper bound on
+the long-run average reward of policies that observe played channels only, mean of the four scenarios. *µs*: microseconds of
+processor time per slot in S1, including the simulation of the channels, with two policies running side by side. *Knows*,
+besides states and rewards of played channels: **x** contexts, **p** parameters, **s** all states."""
 
 
 def page(tables: dict[tuple[str, str], list[Row]]) -> str:
-    """docs/ranking.md: for each model one table, policies by their mean over the scenarios."""
+    """docs/explanation/ranking.md: for each model one table, policies by their mean over the scenarios."""
     lines = [HEAD.format(slots=HORIZON, replications=REPLICATIONS)]
     for model in PERTURBATION_MODELS:
         by_label: dict[str, dict[str, Row]] = {}
@@ -92,8 +92,8 @@ def page(tables: dict[tuple[str, str], list[Row]]) -> str:
         order = sorted(by_label, key=lambda label: -sum(row.reward for row in by_label[label].values()))
         bounds = {name: tables[model, name][0].reward + tables[model, name][0].regret_bound for name in SCENARIOS}
         lines += ["", f"## {model.capitalize() if model != 'none' else 'No perturbation'}", ""]
-        lines += [f"![Rewards of policies, perturbation {model}](figures/ranking-{model}.png)", ""]
-        lines += ["| policy | knows | S1 | S2 | S3 | S4 | of bound | us |", "|---" * 8 + "|"]
+        lines += [f"![Rewards of policies, perturbation {model}](../figures/ranking-{model}.png)", ""]
+        lines += ["| policy | knows | S1 | S2 | S3 | S4 | of bound | µs |", "|---" * 8 + "|"]
         for label in order:
             rows = by_label[label]
             share = sum(row.share_of_bound for row in rows.values()) / len(rows)
@@ -180,7 +180,7 @@ def main() -> None:
     found = studies(folder)
     tables = {place: ranking(study) for place, study in found.items()}
     (HERE / "ranking.csv").write_text(ranking_csv([row for rows in tables.values() for row in rows]))
-    (DOCS / "ranking.md").write_text(page(tables))
+    (DOCS / "explanation/ranking.md").write_text(page(tables))
     for model in PERTURBATION_MODELS:
         drawn = ranking_figure(panels([tables[model, name] for name in SCENARIOS]))
         drawn.savefig(DOCS / f"figures/ranking-{model}.png")

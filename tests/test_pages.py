@@ -1,4 +1,4 @@
-"""What the README and the docs show of the reproduction is what the command wrote."""
+"""What the documentation shows of the reproduction and of the studies is what they wrote."""
 
 import re
 
@@ -11,11 +11,12 @@ from idleband.paper.readings import READINGS
 from idleband.paper.summary import PER_READING
 from tests.conftest import ROOT
 
-PAGE = (ROOT / "docs/claims.md").read_text()
+EXPLANATION = ROOT / "docs/explanation"
+PAGE = (EXPLANATION / "claims.md").read_text()
 ROWS = [line for line in PAGE.splitlines() if line.startswith("|")]
 
 
-def test_the_claims_page_is_of_the_papers_size() -> None:
+def test_the_claims_page_has_the_papers_size() -> None:
     size = Size()
     made = re.search(
         r"([\d,]+) slots, (\d+) replications of the fast policies, (\d+) and (\d+) of MP-NUCB, seed 0", PAGE
@@ -37,27 +38,46 @@ def test_every_reading_has_its_verdicts() -> None:
             assert cell == "-" or set(cell.split(" / ")) <= words
 
 
-def test_the_readme_shows_the_same_table() -> None:
-    assert "\n".join(ROWS) in (ROOT / "README.md").read_text()
+def test_the_readme_counts_the_verdicts() -> None:
+    """C1 and C2 in words, as the claims page has them."""
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    c1 = re.search(r"\*\*C1\*\* .*MP-LUCB: holds in (\d).*MP-NUCB: holds in (\d)", PAGE)
+    c2 = re.search(r"\*\*C2\*\* .*", PAGE)
+    assert c1 is not None
+    assert c2 is not None
+    words = {"2": "two", "4": "four"}
+    assert f"holds for MP-LUCB in {words[c1[1]]} and for MP-NUCB in {words[c1[2]]} of the eight readings" in readme
+    assert ("the claim of fewer sub-optimal plays holds in none" in readme) == ("holds" not in c2[0])
 
 
 def test_figures_are_shown_where_they_belong() -> None:
-    page = (ROOT / "docs/reproduction.md").read_text()
+    page = (EXPLANATION / "reproduction.md").read_text()
     for name in ("figure1", "figure2", "figure3", "figure4", "map"):
-        assert f"(figures/{name}.png)" in page
-        assert (ROOT / f"docs/figures/{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert f"(../figures/{name}.png)" in page
 
 
-def test_beyond_shows_what_the_studies_wrote() -> None:
-    page = (ROOT / "docs/beyond.md").read_text()
-    for name in ("promises.md", "robustness.md"):
-        assert (ROOT / "studies" / name).read_text().strip() in page, name
-    assert not re.search(r"@\w+@", page)  # nothing was left to be filled in
+def test_every_figure_is_in_the_gallery() -> None:
+    page = (ROOT / "docs/gallery.md").read_text()
+    for figure in (ROOT / "docs/figures").iterdir():
+        assert figure.read_bytes().startswith(b"\x89PNG"), figure.name
+        assert f"(figures/{figure.name})" in page, figure.name
+
+
+def test_pages_include_what_the_studies_wrote() -> None:
+    for page, names in {
+        "beyond": ["promises"],
+        "robustness": ["robustness"],
+        "neural": ["neural-errors", "neural-rewards"],
+    }.items():
+        text = (EXPLANATION / f"{page}.md").read_text()
+        for name in names:
+            assert f"{{include}} ../../studies/{name}.md" in text, name
+            assert (ROOT / f"studies/{name}.md").read_text().startswith("| "), name
 
 
 def test_the_ranking_page_is_of_the_studys_table() -> None:
-    """Every reward of studies/ranking.csv stands on the page, to four places, in the row of its policy."""
-    page = (ROOT / "docs/ranking.md").read_text()
+    """Every reward of studies/ranking.csv is on the page, to four places, in the row of its policy."""
+    page = (EXPLANATION / "ranking.md").read_text()
     parts = dict(zip(("none", "linear", "quadratic", "cosine"), page.split("\n## ")[1:], strict=True))
     table = pandas.read_csv(ROOT / "studies/ranking.csv")
     assert set(table.horizon) == {100_000}

@@ -1,4 +1,4 @@
-"""The commands and code blocks of the README and the docs, run as they stand."""
+"""The commands and code blocks of the README and of the documentation run as they are written."""
 
 import contextlib
 import os
@@ -15,20 +15,38 @@ from pathlib import Path
 import pytest
 
 import idleband as ib
-from idleband.cli import SHORTLIST
+from idleband.cli import SHORTLIST, _parser
 from idleband.scenario.build import from_table
 from idleband.service.client import Client
 from tests.conftest import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
-def workplace(folder: Path) -> Path:
-    """A folder in which the examples lie as in the project, and nothing else does."""
+def page_id(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
+
+
+def commands(page: Path) -> list[str]:
+    """The lines of shell blocks that call idleband, without comments."""
+    return [
+        shlex.join(shlex.split(line, comments=True))
+        for block in blocks(page, "sh")
+        for line in block.splitlines()
+        if line.startswith("idleband ")
+    ]
+
+
+def with_examples(folder: Path) -> Path:
+    """A folder that contains nothing but the examples."""
     (folder / "examples").symlink_to(ROOT / "examples")
     return folder
 
@@ -43,21 +61,128 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def python(script: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=folder, env=environment(), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+# --- Python ----------------------------------------------------------------------------------------------------------
+
+RUN_FILES = """
+import runpy, sys
+for file in sys.argv[1:]:
+    runpy.run_path(file, run_name="__main__")
+    print("end of", file)
+"""
+
+
+def run_blocks(page: Path, folder: Path) -> list[str]:
+    """Run the Python blocks of a page, each as a script, in one process. Return what each printed."""
+    files = []
+    for i, block in enumerate(blocks(page, "python")):
+        (folder / f"block{i}.py").write_text(block)
+        files.append(f"block{i}.py")
+    done = python(RUN_FILES, folder, *files)
+    assert done.returncode == 0, (page.name, done.stderr)
+    return re.split(r"end of block\d+\.py\n", done.stdout)[:-1]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=page_id)
+def test_python_blocks(page: Path, tmp_path: Path) -> None:
+    printed = run_blocks(page, tmp_path)
+    if page == README:
+        assert printed[0] == blocks(page, "text")[0]
+        assert (tmp_path / "reward.png").read_bytes().startswith(b"\x89PNG")
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+RUN_COMMANDS = """
+import shlex, sys
+from idleband.cli import main
+for line in sys.argv[1:]:
+    try:
+        main(shlex.split(line)[1:])
+    except SystemExit as end:
+        if end.code:
+            sys.exit(f"{line}: status {end.code}")
+    print("end of", line)
+"""
+
+
+def run_commands(lines: list[str], folder: Path) -> list[str]:
+    """Run commands in one process. Return what each printed."""
+    done = python(RUN_COMMANDS, folder, *lines)
+    assert done.returncode == 0, done.stderr
+    return re.split(r"end of idleband .*\n", done.stdout)[:-1]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=page_id)
+def test_commands_on_pages_exist(page: Path) -> None:
+    for line in commands(page):
+        if line != "idleband --version":
+            _parser().parse_args(shlex.split(line)[1:])
+
+
+def test_commands_of_the_readme(tmp_path: Path) -> None:
+    lines = commands(README)
+    assert len(lines) >= 3
+    printed = dict(zip(lines, run_commands(lines, tmp_path), strict=True))
+    assert printed["idleband cost S4 ch1,ch2,ch3,ch4,ch5"].strip() == "0.155"
+
+
+def test_commands_of_the_tutorial(tmp_path: Path) -> None:
+    """With the files that the tutorial asks for."""
+    page = ROOT / "docs/tutorial.md"
+    (scenario,) = blocks(page, "toml")
+    (policy,) = (block for block in blocks(page, "python") if "@ib.register" in block)
+    (tmp_path / "bands.toml").write_text(scenario)
+    (tmp_path / "greedy.py").write_text(policy)
+    lines = commands(page)
+    assert any("greedy.py:greedy" in line for line in lines)
+    run_commands(lines, tmp_path)
+    assert ib.load(tmp_path / "results/bands").labels == ["mp-ucb", "mp-lucb beta=0.1", "mp-lucb"]
+    assert ib.load(tmp_path / "results/greedy").labels == ["greedy", "mp-ucb"]
+
+
+def test_commands_of_the_guide_to_comparisons(tmp_path: Path) -> None:
+    run_commands(commands(ROOT / "docs/how-to/compare-policies.md"), tmp_path)
+    assert "rca-m" in ib.load(tmp_path / "results/mine").labels
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=page_id)
+def test_console_examples(page: Path, tmp_path: Path) -> None:
+    for block in blocks(page, "console"):
+        command, _, expected = block.partition("\n")
+        done = shell(command.removeprefix("$ "), tmp_path)
+        assert done.stdout + done.stderr == expected
+
+
 def test_the_two_commands_stand_first() -> None:
-    first = blocks(PAGES[0], "sh")[0]
+    first = blocks(README, "sh")[0]
     assert [line.split("#")[0].strip() for line in first.splitlines()] == ["make reproduce", "make test"]
 
 
+def planned(target: str, *settings: str) -> list[str]:
+    """The commands that make would run for a target."""
+    done = subprocess.run(["make", "-n", target, *settings], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
 def test_make_reproduce_is_the_command_of_the_docs() -> None:
-    """What `make reproduce` runs after its set-up; tests/paper runs it at a smaller size."""
-    plan = subprocess.run(["make", "-n", "reproduce"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert ".venv/bin/idleband reproduce --out results/paper" in plan.splitlines()
+    """tests/paper runs it at a smaller size."""
+    assert ".venv/bin/idleband reproduce --out results/paper" in planned("reproduce")
 
 
-def test_make_demo_ranks_policies_at_the_papers_size_and_says_where_the_figure_is(tmp_path: Path) -> None:
-    """What `make demo` runs after its set-up, word for word."""
-    plan = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    (command,) = (line for line in plan.splitlines() if "idleband compare" in line)
+def test_make_docs_treats_warnings_as_errors() -> None:
+    assert ".venv/bin/python -m sphinx -b html -W --keep-going -q docs site" in planned("docs")
+
+
+def test_make_demo_ranks_policies_and_prints_the_path_of_the_figure(tmp_path: Path) -> None:
+    """The command of `make demo`, word for word."""
+    (command,) = (line for line in planned("demo") if "idleband compare" in line)
     assert command == ".venv/bin/idleband compare S1 S4 --out results/demo"
     done = shell(command.removeprefix(".venv/bin/"), tmp_path)
     assert done.returncode == 0, done.stderr
@@ -68,28 +193,18 @@ def test_make_demo_ranks_policies_at_the_papers_size_and_says_where_the_figure_i
         assert f"{name}, perturbation linear: 5 replications of 100,000 slots" in done.stdout
         table = ib.load(tmp_path / "results/demo" / name).table().reward
         assert sorted(table.index) == sorted(SHORTLIST)
-        # The story of this package: who remembers what it has seen earns more, and nearly all that can be earned.
+        # Policies with beliefs earn more than those without, and nearly as much as the oracle.
         assert table["oracle-belief"] > 0.999 * table["mp-belief-lucb"] > table["mp-belief"] > table["mp-lucb"]
         assert table["mp-lucb"] > table["mp-ucb"]
         assert table["mp-belief-lucb"] > 0.99 * table["oracle-belief"]
 
 
-def test_make_serve_starts_a_service_that_lives(tmp_path: Path) -> None:
-    """What `make serve` runs after its set-up, word for word, on a free port: channels are handed out and reported."""
-    plan = subprocess.run(
-        ["make", "-n", "serve", "PORT=0"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    (command,) = (line for line in plan.splitlines() if "idleband serve" in line)
-    with serving(command.removeprefix(".venv/bin/"), tmp_path) as url, Client(url) as client:
-        deadline = time.monotonic() + 60
-        while client.snapshot()["counts"]["reported"] < 50:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+# --- the service -----------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def serving(command: str, folder: Path) -> Iterator[str]:
-    """While a service runs, its address."""
+    """Run a service and yield its address."""
     words = shlex.split(command)
     with subprocess.Popen(words, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -100,8 +215,18 @@ def serving(command: str, folder: Path) -> Iterator[str]:
             assert process.wait(timeout=30) == 0
 
 
-def test_what_the_service_is_asked_in_the_docs(tmp_path: Path) -> None:
-    page = ROOT / "docs/service.md"
+def test_make_serve_starts_a_service_with_a_simulated_station(tmp_path: Path) -> None:
+    """The command of `make serve`, word for word, on a free port: channels are assigned and reported."""
+    (command,) = (line for line in planned("serve", "PORT=0") if "idleband serve" in line)
+    with serving(command.removeprefix(".venv/bin/"), tmp_path) as url, Client(url) as client:
+        deadline = time.monotonic() + 120
+        while client.snapshot()["counts"]["reported"] < 50:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+def test_requests_of_the_guide_to_the_service(tmp_path: Path) -> None:
+    page = ROOT / "docs/how-to/run-the-service.md"
     start, requests = blocks(page, "sh")
     (client,) = blocks(page, "py")
     with serving(f"{start.strip()} --port 0", tmp_path) as url:
@@ -110,7 +235,7 @@ def test_what_the_service_is_asked_in_the_docs(tmp_path: Path) -> None:
             failing = requests.replace("8765", port).replace("curl ", "curl -sS --fail-with-body ")
             done = shell(f"set -e\n{failing}", tmp_path)
             assert done.returncode == 0, done.stdout + done.stderr
-            assert '"learned":[1]' in done.stdout
+            assert '"learned":[0]' in done.stdout
             with Client(url, "second") as second:
                 assert second.snapshot()["settings"]["parameters"]["beta"] == 0.5
         (tmp_path / "client.py").write_text(client.replace("8765", port))
@@ -119,56 +244,47 @@ def test_what_the_service_is_asked_in_the_docs(tmp_path: Path) -> None:
         assert done.stdout.startswith("Slot ")
 
 
-def test_commands_of_the_readme(tmp_path: Path) -> None:
-    lines = [line for block in blocks(PAGES[0], "sh") for line in block.splitlines() if line.startswith("idleband")]
-    assert len(lines) >= 8
-    place = workplace(tmp_path)
-    for line in lines:
-        if "bench" not in line:  # covered by tests/simulation/test_bench.py at a smaller size
-            done = shell(line, place)
-            assert done.returncode == 0, (line, done.stderr)
-            if line.startswith("idleband cost"):
-                assert done.stdout.strip() == line.rpartition(":")[2].strip()
-
-
-def test_console_examples_of_the_readme(tmp_path: Path) -> None:
-    for block in blocks(PAGES[0], "console"):
-        command, _, expected = block.partition("\n")
-        done = shell(command.removeprefix("$ "), tmp_path)
-        assert done.stdout + done.stderr == expected
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks(page: Path, tmp_path: Path) -> None:
-    for i, block in enumerate(blocks(page, "python")):
-        script = tmp_path / f"block{i}.py"
-        script.write_text(block)
-        done = shell(f"{shlex.quote(sys.executable)} {script}", tmp_path)
-        assert done.returncode == 0, (page.name, done.stderr)
-    if page.name == "README.md":
-        assert (tmp_path / "regret.png").exists()
+# --- files and links -------------------------------------------------------------------------------------------------
 
 
 def test_toml_blocks() -> None:
-    found = [tomllib.loads(block) for block in blocks(ROOT / "docs/scenarios.md", "toml")]
-    assert len(found) == 3
+    found = [tomllib.loads(block) for page in PAGES for block in blocks(page, "toml")]
+    assert len(found) >= 6
     for data in found:
         from_table(data["scenario"])
 
 
 def test_examples_run(tmp_path: Path) -> None:
-    place = workplace(tmp_path)
+    folder = with_examples(tmp_path)
     for command in (
         "python examples/learning_theta.py",
         "python examples/own_model.py",
         "python examples/base_station.py",
         "idleband run examples/two_bands.toml --horizon 2000",
     ):
-        done = shell(command, place)
+        done = shell(command, folder)
         assert done.returncode == 0, done.stderr
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_and_includes_lead_to_files() -> None:
     for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), (page.name, target)
+        text = page.read_text()
+        for target in [*re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text), *re.findall(r"{include} (\S+)", text)]:
+            assert target.startswith("http") or (page.parent / target).exists(), (page.name, target)
+
+
+def test_every_page_is_in_a_table_of_contents() -> None:
+    listed = set()
+    for page in PAGES:
+        for tree in re.findall(r"```{toctree}\n(.*?)```", page.read_text(), re.DOTALL):
+            names = [line for line in tree.splitlines() if line and not line.startswith(":")]
+            listed |= {(page.parent / f"{name}.md").resolve() for name in names}
+    assert listed == {page.resolve() for page in PAGES} - {README, ROOT / "docs/index.md"}
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs/reference/api").glob("*.md"))
+    directives = re.findall(r"\.\. (?:auto)?\w+:: (?:idleband\.)?(\S+)", pages)
+    members = re.findall(r":members: (.+)", pages)
+    documented = {*directives, *(name for line in members for name in line.split(", "))}
+    assert set(ib.__all__) <= documented

@@ -1,0 +1,177 @@
+"""Write reference pages from the source when the site is built.
+
+A page contains a marker such as `<!-- generated: commands -->`, which is replaced by Markdown: the options of every
+command from the argument parser, the operations of the service from its OpenAPI document, the parameters of every
+policy from the registry.
+"""
+
+import argparse
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+MARKER = re.compile(r"<!-- generated: (\w+) -->")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the hook with Sphinx."""
+    app.connect("source-read", replace_markers)
+    return {"parallel_read_safe": True}
+
+
+def replace_markers(app: Sphinx, page: str, source: list[str]) -> None:
+    """Replace the markers in the text of a page."""
+    source[0] = MARKER.sub(lambda found: "\n".join(GENERATED[found[1]]()), source[0])
+
+
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the lines of a Markdown table."""
+    for row in (header, ("---",) * len(header), *rows):
+        yield "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in row) + " |"
+    yield ""
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def commands() -> Iterator[str]:
+    """Describe every command with its arguments and options."""
+    from idleband.cli import _parser
+
+    parser = _parser()
+    found = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    summaries = {choice.dest: choice.help or "" for choice in found._choices_actions}
+    rows = [(f"[`{name}`](#idleband-{name})", summaries[name]) for name in found.choices]
+    yield from table(("command", "purpose"), rows)
+    for name, command in found.choices.items():
+        yield f"## idleband {name}\n"
+        yield f"{command.description or summaries[name]}\n"
+        yield f"```text\n{' '.join(command.format_usage().split()).removeprefix('usage: ')}\n```\n"
+        actions = [action for action in command._actions if action.help != argparse.SUPPRESS]
+        yield from table(
+            ("argument", "meaning"),
+            [(argument(action), (action.help or "") % {"default": action.default}) for action in actions],
+        )
+
+
+def argument(action: argparse.Action) -> str:
+    """Return an argument as users write it."""
+    value = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
+    if not action.option_strings:
+        return f"`{value}`"
+    return ", ".join(f"`{option} {value}`".replace(" `", "`") for option in action.option_strings)
+
+
+# --- HTTP ------------------------------------------------------------------------------------------------------------
+
+
+def http() -> Iterator[str]:
+    """Describe every operation of the service and the structures that it uses."""
+    document = openapi_document()
+    schemas = document["components"]["schemas"]
+    operations = [
+        (method.upper(), path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    yield "## Operations\n"
+    yield from table(
+        ("operation", "purpose", "body", "response"),
+        [
+            (f"`{method} {path}`", operation["summary"], structure(operation.get("requestBody")), success(operation))
+            for method, path, operation in operations
+        ],
+    )
+    statuses = {
+        status: response["description"]
+        for _, _, operation in operations
+        for status, response in operation["responses"].items()
+        if status.startswith(("4", "5"))
+    }
+    yield "## Error statuses\n"
+    yield "An error response is a `Problem`. Its `detail` is one line that names the field and what is allowed.\n"
+    yield from table(("status", "meaning"), [(f"`{status}`", statuses[status]) for status in sorted(statuses)])
+    yield "## Structures\n"
+    for name, schema in schemas.items():
+        yield f"### {name}\n"
+        if "description" in schema:
+            yield f"{schema['description']}\n"
+        required = schema.get("required", [])
+        yield from table(
+            ("field", "type", "required", "meaning"),
+            [
+                (f"`{field}`", kind(value), "yes" if field in required else "", meaning(value))
+                for field, value in schema.get("properties", {}).items()
+            ],
+        )
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document of a service."""
+    import msgspec
+
+    from idleband.service.app import Service
+
+    with tempfile.TemporaryDirectory() as folder:
+        service = Service(Path(folder))
+        return msgspec.json.decode(service.document)
+
+
+def success(operation: dict[str, Any]) -> str:
+    """Return the structure of a successful response."""
+    responses = operation["responses"]
+    return structure(responses[min(responses)])
+
+
+def structure(part: dict[str, Any] | None) -> str:
+    """Return the link to the structure of a body or response."""
+    for media, content in (part or {}).get("content", {}).items():
+        schema = content.get("schema", {})
+        if "$ref" in schema:
+            return kind(schema)
+        return f"`{media}`"
+    return ""
+
+
+def kind(schema: dict[str, Any]) -> str:
+    """Return the type of a field."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[`{name}`](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(kind(option) for option in schema["anyOf"]))
+    if schema.get("type") == "array":
+        return f"list of {kind(schema.get('items', {}))}"
+    return str(schema.get("type", "any"))
+
+
+def meaning(schema: dict[str, Any]) -> str:
+    """Return the description of a field, which may be that of one of its alternatives."""
+    if "description" in schema:
+        return str(schema["description"])
+    return next((text for option in schema.get("anyOf", []) if (text := meaning(option))), "")
+
+
+# --- policies --------------------------------------------------------------------------------------------------------
+
+
+def parameters() -> Iterator[str]:
+    """List the parameters of every policy."""
+    from idleband.policies.registry import POLICIES
+
+    for policy in POLICIES.values():
+        yield f"### {policy.name}\n"
+        yield f"{policy.description[0].upper()}{policy.description[1:]}. Reference: {policy.reference}.\n"
+        rows = [
+            (f"`{name}`", parameter.kind.__name__, f"`{parameter.default}`", parameter.meaning)
+            for name, parameter in policy.parameters.items()
+            if name not in policy.fixed
+        ]
+        yield from table(("parameter", "type", "default", "meaning"), rows) if rows else ["It has no parameters.\n"]
+
+
+GENERATED: dict[str, Callable[[], Iterator[str]]] = {"commands": commands, "http": http, "parameters": parameters}
