@@ -44,6 +44,7 @@ html_sidebars = {"tutorial": [], "gallery": [], "glossary": []}
 html_theme_options = {
     "logo": {"text": "idleband"},
     "show_prev_next": False,
+    "show_toc_level": 2,
     "header_links_before_dropdown": 7,
     "navbar_align": "left",
     "footer_start": ["copyright"],

@@ -1,4 +1,4 @@
-"""Every policy in S1 to S4 under four models, ranked: docs/explanation/ranking.md, its figures, and what was promised of it.
+"""Every policy in S1 to S4 under four models, ranked: the page, its figures, and what was promised of it.
 
     python studies/ranking.py [FOLDER]
 
@@ -67,18 +67,18 @@ def studies(folder: Path) -> dict[tuple[str, str], Study]:
 HEAD = """\
 # The ranking
 
-Policies in S1 to S4 under four perturbation models: {slots:,} slots, {replications} replications, M = 5, only the states of
-played channels are observed, and P(n < 1) = 0.7 where there is a perturbation. Written by `studies/ranking.py`;
-`idleband compare` does the same for any scenario. [Beyond the paper](beyond.md) interprets the numbers. All columns, with
-every interval, are in `studies/ranking.csv`. To keep the study to an hour, policies with networks are omitted where there is
-no perturbation to learn, and two that are far behind under the nonlinear models; some have a diagonal covariance, as
-their labels show.
+Policies in S1 to S4 under four perturbation models: {slots:,} slots, {replications} replications, M = 5, only the
+states of played channels are observed, and P(n < 1) = 0.7 where there is a perturbation. Written by
+`studies/ranking.py`; `idleband compare` does the same for any scenario. [Beyond the paper](beyond.md) interprets the
+numbers. All columns, with every interval, are in `studies/ranking.csv`. To keep the study to an hour, policies with
+networks are omitted where there is no perturbation to learn, and two that are far behind under the nonlinear models;
+some have a diagonal covariance, as their labels show.
 
 Each cell: reward per slot; in brackets the gap closed, (reward - rca-m) / (oracle - rca-m), where the oracle is the
-better of oracle-belief and oracle-whittle, and half its 95% interval. *Of bound*: reward as a share of the upper bound on
-the long-run average reward of policies that observe played channels only, mean of the four scenarios. *µs*: microseconds of
-processor time per slot in S1, including the simulation of the channels, with two policies running side by side. *Knows*,
-besides states and rewards of played channels: **x** contexts, **p** parameters, **s** all states."""
+better of oracle-belief and oracle-whittle, and half its 95% interval. *Of bound*: reward as a share of the upper bound
+on the long-run average reward of policies that observe played channels only, mean of the four scenarios. *µs*:
+microseconds of processor time per slot in S1, including the simulation of the channels, with two policies running side
+by side. *Knows*, besides states and rewards of played channels: **x** contexts, **p** parameters, **s** all states."""
 
 
 def page(tables: dict[tuple[str, str], list[Row]]) -> str:
