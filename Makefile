@@ -1,4 +1,4 @@
-# The developer's menu. Needs Python 3.11 or newer and make; everything else is installed into .venv.
+# Commands for developers. They need Python 3.11 or newer and make; everything else is installed into .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,11 +9,11 @@ DATA ?= results/serve
 PORT ?= 8765
 STATION ?= S1
 
-.PHONY: help docs reproduce pages demo serve test lint format install bench study wheel lock clean
-help:  ## this list
+.PHONY: help docs reproduce pages demo serve check test lint format install bench study wheel lock clean
+help:  ## list these commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-reproduce: install  ## the paper, regenerated and judged: tables, figures, claims, one report, in under ten minutes
+reproduce: install  ## reproduce the paper: tables, figures, claims with verdicts, one report, in under ten minutes
 	$(BIN)/idleband reproduce --out results/paper
 
 docs: $(VENV)/.installed-docs  ## build the documentation site into site/, with warnings as errors
@@ -24,16 +24,19 @@ $(VENV)/.installed-docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
-pages: reproduce  ## renew the figures and the claims in docs/ from the reproduction
+pages: reproduce  ## update the figures and the claims in docs/ from the reproduction
 	$(BIN)/python studies/pages.py
 
-demo: install  ## seven policies side by side in two scenarios, ranked, in a minute
+demo: install  ## rank seven policies in two scenarios, in a minute
 	$(BIN)/idleband compare S1 S4 --out results/demo
 
-serve: install  ## hand out channels over HTTP to a simulated base station, with a page to watch at localhost:8765
+serve: install  ## assign channels over HTTP to a simulated base station, with a web page at localhost:8765
 	$(BIN)/idleband serve --policy mp-belief-lucb --channels 10 --users 5 --dimension 8 --data $(DATA) --station $(STATION) --port $(PORT)
 
-test: lint  ## lint, types, import rules, all tests
+check: lint  ## lint, types, import rules and the fast tests: run it before each commit
+	$(BIN)/pytest -n auto -m "not slow"
+
+test: lint  ## lint, types, import rules and all tests
 	$(BIN)/pytest -n auto
 
 lint: install
@@ -42,23 +45,23 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: install  ## put the sources into their standard form
+format: install  ## format the sources
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 install: $(INSTALLED)  ## create .venv and install the package and its tools into it
 $(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "idleband needs Python 3.11 or newer; say which with: make PYTHON=python3.12")'
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "idleband needs Python 3.11 or newer; choose one with: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,serve]'
 	@touch $@
 
-bench: install  ## the speed of every policy, against the NumPy reference, and of MP-NUCB against its floor
+bench: install  ## measure the speed of every policy, also against NumPy and against the floor of MP-NUCB
 	$(BIN)/idleband bench
 	$(BIN)/python benchmarks/against_numpy.py
 	$(BIN)/python benchmarks/neural.py
 
-study: install  ## the studies behind docs/explanation/{neural,ranking,beyond}.md again, in about an hour and a half
+study: install  ## run the studies behind docs/explanation/{neural,ranking,beyond}.md again, in about 90 minutes
 	$(BIN)/python studies/neural.py
 	$(BIN)/python studies/ranking.py
 	$(BIN)/python studies/robustness.py
@@ -70,5 +73,5 @@ lock: install $(VENV)/.installed-docs  ## write the installed versions into cons
 	@{ head -1 constraints.txt; $(BIN)/python -m pip list --format=freeze --exclude idleband --exclude pip --exclude setuptools; } > constraints.new
 	mv constraints.new constraints.txt
 
-clean:  ## remove what was built and installed
+clean:  ## remove build output, the environment and results
 	rm -rf $(VENV) dist build results site

@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 
 import idleband as ib
-from idleband.experiments.ranking import ORACLES, Row, panels, ranking, ranking_csv
+from idleband.experiments.ranking import ORACLES, Row, ranking
 from idleband.experiments.spec import every_policy, experiment
 from idleband.experiments.study import Study, Work, run_experiments
 from idleband.policies.registry import POLICIES, ConfiguredPolicy
-from idleband.reporting.plots import ranking_figure
+from idleband.reporting.ranking import ranking_csv, ranking_figure
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -182,7 +182,7 @@ def main() -> None:
     (HERE / "ranking.csv").write_text(ranking_csv([row for rows in tables.values() for row in rows]))
     (DOCS / "explanation/ranking.md").write_text(page(tables))
     for model in PERTURBATION_MODELS:
-        drawn = ranking_figure(panels([tables[model, name] for name in SCENARIOS]))
+        drawn = ranking_figure([tables[model, name] for name in SCENARIOS])
         drawn.savefig(DOCS / f"figures/ranking-{model}.png")
     text = promises(found, tables)
     (HERE / "promises.md").write_text(text)

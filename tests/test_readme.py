@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import idleband as ib
-from idleband.cli import SHORTLIST, _parser
+from idleband.cli.parser import SHORTLIST, build_parser
 from idleband.scenario.build import from_table
 from idleband.service.client import Client
 from tests.conftest import ROOT
@@ -123,7 +123,7 @@ def run_commands(lines: list[str], folder: Path) -> list[str]:
 def test_commands_on_pages_exist(page: Path) -> None:
     for line in commands(page):
         if line != "idleband --version":
-            _parser().parse_args(shlex.split(line)[1:])
+            build_parser().parse_args(shlex.split(line)[1:])
 
 
 def test_commands_of_the_readme(tmp_path: Path) -> None:

@@ -40,21 +40,18 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]
 
 def commands() -> Iterator[str]:
     """Describe every command with its arguments and options."""
-    from idleband.cli import _parser
+    from idleband.cli.parser import build_parser
 
-    parser = _parser()
-    found = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    summaries = {choice.dest: choice.help or "" for choice in found._choices_actions}
-    rows = [(f"[`{name}`](#idleband-{name})", summaries[name]) for name in found.choices]
+    found = build_parser().commands
+    rows = [(f"[`{name}`](#idleband-{name})", command.summary) for name, command in found.items()]
     yield from table(("command", "purpose"), rows)
-    for name, command in found.choices.items():
+    for name, command in found.items():
         yield f"## idleband {name}\n"
-        yield f"{command.description or summaries[name]}\n"
+        yield f"{command.description}\n"
         yield f"```text\n{' '.join(command.format_usage().split()).removeprefix('usage: ')}\n```\n"
-        actions = [action for action in command._actions if action.help != argparse.SUPPRESS]
         yield from table(
             ("argument", "meaning"),
-            [(argument(action), (action.help or "") % {"default": action.default}) for action in actions],
+            [(argument(action), (action.help or "") % {"default": action.default}) for action in command.arguments],
         )
 
 

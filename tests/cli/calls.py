@@ -1,4 +1,4 @@
-"""What the tests of the command line share: calls of it, and looks at what it leaves."""
+"""Helpers of the tests of the command line."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ SMALL = ("--policy", "mp-random", "--horizon", 200, "--replications", 2)
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    """Everything below a folder: the bytes of files, None for folders."""
+    """Return everything below a folder: the bytes of files, None for folders."""
     return {str(p.relative_to(folder)): None if p.is_dir() else p.read_bytes() for p in sorted(folder.rglob("*"))}
 
 
@@ -20,9 +20,9 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "idleband", *map(str, arguments)]
 
 
-def one_line(result: subprocess.CompletedProcess[str]) -> str:
-    """The line on stderr of a command that ended with status 2."""
-    assert result.returncode == 2, result.stderr
+def one_line(result: subprocess.CompletedProcess[str], status: int = 2) -> str:
+    """Return the only line on stderr of a command that failed with a status."""
+    assert result.returncode == status, result.stderr
     assert result.stderr.startswith("idleband: ")
     assert result.stderr.count("\n") == 1
     return result.stderr

@@ -1,4 +1,4 @@
-"""Ways to call the command line."""
+"""Fixtures that call the command line."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +11,13 @@ from tests.cli.calls import SMALL, Refuse, contents
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test runs in a folder of its own."""
+    """Run every test in its own folder."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """The command in this process: status, stdout, stderr."""
+    """Call the command in this process; return status, stdout and stderr."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as end:
@@ -30,7 +30,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, st
 
 @pytest.fixture
 def ok(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
-    """The command in this process, which must succeed quietly; what it prints."""
+    """Call the command, which must succeed without messages; return its output."""
 
     def ok(*arguments: object) -> str:
         status, out, err = call(*arguments)
@@ -42,7 +42,7 @@ def ok(call: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
 
 @pytest.fixture
 def refuse(call: Callable[..., tuple[int, str, str]], tmp_path: Path) -> Refuse:
-    """The command in this process, which must refuse its input in one line and write nothing; that line."""
+    """Call the command, which must refuse its input in one line and write nothing; return the line."""
 
     def refuse(*arguments: object) -> str:
         before = contents(tmp_path)
@@ -59,7 +59,7 @@ def refuse(call: Callable[..., tuple[int, str, str]], tmp_path: Path) -> Refuse:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run of SMALL on S1. Not to be changed."""
+    """Return a folder with a finished run of SMALL on S1. Tests must not change it."""
     folder = tmp_path_factory.mktemp("finished") / "out"
     with pytest.raises(SystemExit, match="0"):
         main(["run", "S1", *map(str, SMALL), "--out", str(folder)])

@@ -9,54 +9,71 @@ import pandas
 import pytest
 
 import idleband as ib
-from idleband.cli import SHORTLIST
+from idleband.cli.main import COMMANDS
+from idleband.cli.parser import GAP_REFERENCES, PERTURBATIONS, SHORTLIST
 from idleband.experiments.ranking import NEEDED
+from idleband.scenario.perturbation import PERTURBATION_MODELS
 from tests.cli.calls import SMALL, Refuse, Run
 from tests.own_model import LOUD
 from tests.own_policy import MINE
 
 
-def test_version(ok: Callable[..., str]) -> None:
+def test_version_is_printed(ok: Callable[..., str]) -> None:
     assert ok("--version") == f"idleband {ib.__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["show", "--help"]])
-def test_help(ok: Callable[..., str], arguments: list[str]) -> None:
+def test_help_is_printed(ok: Callable[..., str], arguments: list[str]) -> None:
     assert ok(*arguments).startswith("usage: idleband")
 
 
-def test_scenarios(ok: Callable[..., str]) -> None:
+def test_names_in_the_parser_are_those_of_the_package() -> None:
+    """The parser repeats them as text, because it must not import slow modules."""
+    assert set(SHORTLIST) <= set(ib.POLICIES)
+    assert GAP_REFERENCES == NEEDED
+    assert tuple(PERTURBATION_MODELS) == PERTURBATIONS
+
+
+def test_scenarios_are_listed(ok: Callable[..., str]) -> None:
     text, data = ok("scenarios"), json.loads(ok("scenarios", "--json"))
     assert list(data) == ["S1", "S2", "S3", "S4"]
     assert data["S4"]["p01"][3] == 0.5
     assert all(f"{name}  " in text for name in data)
 
 
-def test_policies(ok: Callable[..., str]) -> None:
+def test_policies_are_listed_on_one_line_each(ok: Callable[..., str]) -> None:
     text, data = ok("policies"), json.loads(ok("policies", "--json"))
     assert list(data) == list(ib.POLICIES)
+    assert sorted(line.split()[0] for line in text.splitlines() if line.startswith("  ")) == sorted(data)
     assert data["mp-lucb"]["parameters"]["beta"]["default"] == 1.0
     assert data["mp-lucb-rca"]["parameters"]["frame"]["default"] == "rca"
     assert [data[name]["knows"] for name in ("mp-ucb", "mp-lucb")] == [[], ["contexts"]]
-    assert "\n    knows: contexts, parameters, all states\n" in text  # the genie
-    for name, entry in data.items():
-        assert f"\n{name}\n" in "\n" + text
-        assert entry["description"] in text
 
 
-def test_show(ok: Callable[..., str]) -> None:
+def test_one_policy_is_described_with_parameters_ranges_and_reference(ok: Callable[..., str]) -> None:
+    text, data = ok("policies", "mp-lucb"), json.loads(ok("policies", "mp-lucb", "--json"))
+    assert list(data) == ["mp-lucb"]
+    words = " ".join(text.split())
+    assert f"mp-lucb {data['mp-lucb']['description']} reference: {data['mp-lucb']['reference']}" in words
+    for name, parameter in data["mp-lucb"]["parameters"].items():
+        default = str(parameter["default"]).lower() if isinstance(parameter["default"], bool) else parameter["default"]
+        assert f"{name} = {default} {parameter['meaning']} ({parameter['allowed']})" in words
+    assert "contexts, parameters, all states" in " ".join(ok("policies", "genie").split())
+
+
+def test_show_describes_a_preset(ok: Callable[..., str]) -> None:
     text, data = ok("show", "S4"), json.loads(ok("show", "S4", "--json"))
-    assert text.startswith("S4: 10 channels, 5 handed out in a slot\n")
-    assert data["best_without_perturbation"] == [2, 4, 5, 7, 8]
+    assert text.startswith("S4: 10 channels, 5 assigned per slot\n")
+    assert data["best_without_perturbation"] == [1, 3, 4, 6, 7]
     assert json.loads(ok("show", "S4", "--json", "--seed", 1))["theta"] != data["theta"]
 
 
-def test_show_of_a_file(ok: Callable[..., str]) -> None:
+def test_show_describes_the_scenario_of_a_file(ok: Callable[..., str]) -> None:
     Path("mine.toml").write_text('[scenario]\nname = "two"\np01 = [0.1, 0.3]\np10 = [0.3, 0.1]\nusers = 1\n')
     assert json.loads(ok("show", "mine.toml", "--json"))["good_share"] == pytest.approx([0.25, 0.75])
 
 
-def test_another_model_makes_another_scenario(ok: Callable[..., str]) -> None:
+def test_another_perturbation_model_makes_another_scenario(ok: Callable[..., str]) -> None:
     data = json.loads(ok("show", "S4", "--perturbation", "cosine", "--json"))
     assert (data["name"], data["perturbation"]["kind"]) == ("S4-cosine", "cosine")
     assert data["clear"] == pytest.approx([0.7] * 10)
@@ -68,10 +85,10 @@ def test_another_model_makes_another_scenario(ok: Callable[..., str]) -> None:
     assert ib.load("results/S2-none").scenario.perturbation.kind == "none"
 
 
-def test_learned(ok: Callable[..., str]) -> None:
+def test_learned_writes_errors_table_and_figure(ok: Callable[..., str]) -> None:
     size = ("--horizon", 600, "--replications", 2)
     text = ok("learned", "S1", *size, "--policy", "mp-lucb", "--policy", "mp-lucb-printed", "--out", "out")
-    assert text.startswith("S1, linear model: 600 slots x 2 replications\n")
+    assert text.startswith("S1, perturbation model linear: 600 slots x 2 replications\n")
     assert "figure:  out/learned.png" in text
     assert Path("out/learned.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in Path("out/learned.svg").read_bytes()[:500]
@@ -86,29 +103,38 @@ def test_learned(ok: Callable[..., str]) -> None:
     assert answer["figures"][0] == "results/S1-learned/learned.png"
 
 
-def test_cost_of_the_paper(ok: Callable[..., str]) -> None:
-    assert ok("cost", "S4", "1,2,3,4,5") == "0.155\n"
-    assert json.loads(ok("cost", "S4", "1,2,3,4,5", "--json"))["cost"] == pytest.approx(0.155, abs=5e-4)
-    assert float(ok("cost", "S4", "2,4,5,7,8")) == 0
+def test_cost_of_the_example_in_the_paper(ok: Callable[..., str]) -> None:
+    assert ok("cost", "S4", "ch1,ch2,ch3,ch4,ch5") == ok("cost", "S4", "0,1,2,3,4") == "0.155\n"
+    assert json.loads(ok("cost", "S4", "0,1,2,3,4", "--json"))["cost"] == pytest.approx(0.155, abs=5e-4)
+    assert float(ok("cost", "S4", "1,3,4,6,7")) == 0
 
 
-def test_run_and_plot_as_a_user_does(idleband: Run) -> None:
+def test_run_and_plot_in_processes_of_their_own(idleband: Run) -> None:
     arguments = ("run", "S1", *SMALL, "--policy", "mp-ucb:L=0.5", "--out", "out")
     first = idleband(*arguments)
     assert (first.returncode, first.stderr) == (0, "")  # and so no progress bar where stderr is not a terminal
     assert first.stdout.startswith("S1: 2 policies x 2 replications x 200 slots\n")
     assert all(
-        word in first.stdout for word in ("mp-random ", "mp-ucb L=0.5 ", "out/regret.png", "out/results.parquet")
+        word in first.stdout for word in ("mp-random ", "mp-ucb L=0.5 ", "out/reward.png", "out/results.parquet")
     )
     assert ib.load("out").labels == ["mp-random", "mp-ucb L=0.5"]
 
-    Path("out/regret.png").unlink()
+    Path("out/reward.png").unlink()
     again = idleband("plot", "out")
     assert (again.returncode, again.stderr) == (0, "")
-    assert again.stdout == "out/regret.png\nout/regret.svg\n"
-    assert Path("out/regret.png").read_bytes().startswith(b"\x89PNG")
+    assert again.stdout == "out/reward.png\nout/reward.svg\n"
+    assert Path("out/reward.png").read_bytes().startswith(b"\x89PNG")
 
-    assert "slots, 6 already there\n" in idleband(*arguments).stdout
+    assert "slots, 6 of 6 tasks already stored\n" in idleband(*arguments).stdout
+
+
+def test_scale_of_the_paper_writes_the_regret_figure(ok: Callable[..., str]) -> None:
+    answer = json.loads(ok("run", "S1", *SMALL, "--out", "out", "--scale", "paper", "--json"))
+    assert answer["figures"] == ["out/regret.png", "out/regret.svg"]
+    assert not Path("out/reward.png").exists()
+    Path("out/regret.png").unlink()
+    assert ok("plot", "out", "--scale", "paper") == "out/regret.png\nout/regret.svg\n"
+    assert Path("out/regret.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
@@ -119,19 +145,19 @@ def test_run_and_plot_as_a_user_does(idleband: Run) -> None:
     ],
     ids=["compiled", "interpreted"],
 )
-def test_a_policy_of_ones_own_and_how_it_ran(ok: Callable[..., str], source: str, note: str) -> None:
+def test_run_reports_whether_a_user_policy_was_compiled(ok: Callable[..., str], source: str, note: str) -> None:
     Path("mine.py").write_text(source)
     assert note in ok("run", "S1", "--policy", "mine.py:mine", "--horizon", 50, "--out", "out")
     assert ib.load("out")["mine"].plays.tolist() == [[50] * 5 + [0] * 5] * 5
 
 
-def test_a_model_of_ones_own(ok: Callable[..., str]) -> None:
+def test_perturbation_model_from_a_file(ok: Callable[..., str]) -> None:
     Path("worlds").mkdir()
     Path("worlds/models.py").write_text(LOUD)
     Path("worlds/mine.toml").write_text(
         '[scenario]\nbase = "S2"\nperturbation = { kind = "models.py:loud", clear = 0.6 }\n'
     )
-    assert "perturbation loud: n = s max(x_1, ..., x_d) + t; clear = 0.6" in ok("show", "worlds/mine.toml")
+    assert "perturbation  loud: n = s max(x_1, ..., x_d) + t; clear = 0.6" in ok("show", "worlds/mine.toml")
     ok("run", "worlds/mine.toml", *SMALL, "--out", "out")
     ok("run", "worlds/mine.toml", *SMALL, "--replications", 3, "--out", "out")
     ok("plot", "out")
@@ -139,7 +165,7 @@ def test_a_model_of_ones_own(ok: Callable[..., str]) -> None:
     assert "S1-loud: " in ok("run", "S1", "--perturbation", "worlds/models.py:loud", *SMALL)
 
 
-def test_run_of_a_file(ok: Callable[..., str]) -> None:
+def test_run_reads_an_experiment_file(ok: Callable[..., str]) -> None:
     Path("mine.toml").write_text(
         """
         [scenario]
@@ -160,20 +186,20 @@ def test_run_of_a_file(ok: Callable[..., str]) -> None:
     assert (study.seed, study.scenario, study.labels) == (7, ib.scenario("S2", name="my world", users=3), ["mp-random"])
 
 
-def test_run_for_programs(ok: Callable[..., str]) -> None:
+def test_run_prints_json(ok: Callable[..., str]) -> None:
     answer = json.loads(ok("run", "S1", *SMALL, "--out", "out", "--json"))
     assert answer["results"] == "out/results.parquet"
-    assert answer["figures"] == ["out/regret.png", "out/regret.svg"]
+    assert answer["figures"] == ["out/reward.png", "out/reward.svg"]
     one = ok("run", "S1", "--policy", "mp-random", "--horizon", 9, "--replications", 1, "--out", "one", "--json")
     assert json.loads(one, parse_constant=pytest.fail)["per_slot"][0]["reward_pm"] is None
     assert answer["per_slot"][0]["reward"] == pytest.approx(ib.load("out").table().reward.iloc[0])
 
 
-def test_plot_of_a_study_that_asks_for_more(ok: Callable[..., str]) -> None:
+def test_plot_notes_an_incomplete_experiment(ok: Callable[..., str]) -> None:
     ok("run", "S1", *SMALL, "--out", "out")
     file = Path("out/experiment.toml")
     file.write_text(re.sub(r"replications = \d+", "replications = 77", file.read_text()))
-    assert ok("plot", "out").startswith("note: the experiment asks for more than has been run")
+    assert ok("plot", "out").startswith("note: the experiment is not complete")
 
 
 @pytest.mark.parametrize(
@@ -183,44 +209,50 @@ def test_plot_of_a_study_that_asks_for_more(ok: Callable[..., str]) -> None:
         (["--policy", "mp-ucb:L=1,L=2"], "L is given twice"),
     ],
 )
-def test_words_that_mean_nothing(refuse: Refuse, arguments: list[str], says: str) -> None:
+def test_run_refuses_empty_folder_and_repeated_parameter(refuse: Refuse, arguments: list[str], says: str) -> None:
     assert says in refuse("run", "S1", *arguments)
 
 
-def test_run_of_one_slot(ok: Callable[..., str]) -> None:
+def test_run_with_a_horizon_of_one_slot(ok: Callable[..., str]) -> None:
     assert "1 slots" in ok("run", "S1", "--policy", "mp-random", "--horizon", 1, "--out", "out")
 
 
-def test_compare(ok: Callable[..., str]) -> None:
-    """Ranked, with what the gap is measured between; text, CSV and figure; the same command runs nothing again."""
-    arguments = ["compare", "S1..S2", "--policy", "mp-ucb", "--horizon", 300, "--replications", 2, "--out", "c"]
+def test_compare_ranks_named_policies_and_adds_none(ok: Callable[..., str]) -> None:
+    """It writes text, CSV and figures; the same command simulates nothing again."""
+    named = ["--policy", "mp-ucb", "--policy", "rca-m"]
+    arguments = ["compare", "S1..S2", *named, "--horizon", 300, "--replications", 2, "--out", "c"]
     text = ok(*arguments)
     table = pandas.read_csv("c/ranking.csv")
     for name in ("S1", "S2"):
         assert f"{name}, perturbation linear: 2 replications of 300 slots" in text
         assert (Path("c") / name / "results.parquet").exists()
         part = table[table.scenario == name]
-        assert sorted(part.label) == ["mp-ucb", "oracle-belief", "oracle-whittle", "rca-m"]
+        assert sorted(part.label) == ["mp-ucb", "rca-m"]
+        assert part.gap_closed.isna().all()
         assert list(part.reward) == sorted(part.reward, reverse=True)
+        assert (Path("c") / name / "reward.png").stat().st_size > 10_000
     assert Path("c/ranking.png").stat().st_size > 10_000
     before = {path: path.stat().st_mtime_ns for path in Path("c").glob("*/units/*")}
     data = json.loads(ok(*arguments, "--json"))
     assert [row["reward"] for row in data["ranking"]] == list(table.reward)
     assert {path: path.stat().st_mtime_ns for path in Path("c").glob("*/units/*")} == before
+    assert ok("plot", "c").splitlines() == [
+        f"c/{name}/reward.{kind}" for name in ("S1", "S2") for kind in ("png", "svg")
+    ]
 
 
-def test_compare_shortlist_and_own_policy_and_model(ok: Callable[..., str]) -> None:
+def test_compare_default_policies_and_user_policy(ok: Callable[..., str]) -> None:
     small = ["--horizon", 50, "--replications", 1, "--perturbation", "none", "--json"]
     rows = json.loads(ok("compare", "S2", *small))["ranking"]
     assert {row["policy"] for row in rows} == set(SHORTLIST)
     assert {row["scenario"] for row in rows} == {"S2-none"}
     Path("mine.py").write_text(MINE)
     own = json.loads(ok("compare", "S2", "--policy", "mine.py:mine", *small))["ranking"]
-    assert {row["policy"] for row in own} == {"mine", *NEEDED}
+    assert {row["policy"] for row in own} == {"mine"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["S9"], "scenario 'S9'"),
         (["S1..S9"], "scenario S1..S9: must be FIRST..LAST"),
@@ -235,27 +267,55 @@ def test_compare_shortlist_and_own_policy_and_model(ok: Callable[..., str]) -> N
         ([], "the following arguments are required"),
     ],
 )
-def test_compare_refuses(refuse: Refuse, arguments: list[str], told: str) -> None:
-    assert told in refuse("compare", *arguments)
+def test_compare_refuses_bad_arguments(refuse: Refuse, arguments: list[str], message: str) -> None:
+    assert message in refuse("compare", *arguments)
 
 
-def test_compare_refuses_a_name_that_it_needs(refuse: Refuse) -> None:
+def test_compare_refuses_a_scenario_named_like_its_files(refuse: Refuse) -> None:
     Path("mine.toml").write_text('[scenario]\nname = "ranking.csv"\np01 = [0.1, 0.3]\np10 = [0.3, 0.1]\nusers = 1\n')
     assert "is the name of a file that compare writes" in refuse("compare", "mine.toml")
 
 
-def test_compare_says_how_an_own_policy_ran(ok: Callable[..., str]) -> None:
+def test_compare_reports_that_a_user_policy_ran_interpreted(ok: Callable[..., str]) -> None:
     Path("mine.py").write_text(MINE)
     text = ok("compare", "S2", "--policy", "mine.py:mine", "--horizon", 20, "--replications", 1)
     assert text.startswith("note: mine ran interpreted")
 
 
-def test_compare_ranks_what_was_asked_for(ok: Callable[..., str]) -> None:
-    """What else the folder holds is not compared with; the baseline is rca-m as it is, whatever stands beside it."""
+def test_compare_ignores_other_policies_stored_in_the_folder(ok: Callable[..., str]) -> None:
+    """The gap is measured from rca-m with default parameters, whatever else is compared."""
     small = ["--horizon", 300, "--replications", 2, "--out", "c", "--json"]
     ok("compare", "S4", "--policy", "mp-belief-lucb", *small)
-    rows = json.loads(ok("compare", "S4", "--policy", "mp-random", "--policy", "rca-m:L=50", *small))["ranking"]
+    named = ["mp-random", "rca-m:L=50", "rca-m", "oracle-belief"]
+    options = [word for name in named for word in ("--policy", name)]
+    rows = json.loads(ok("compare", "S4", *options, *small))["ranking"]
     found = {row["label"]: row for row in rows}
-    assert sorted(found) == ["mp-random", "oracle-belief", "oracle-whittle", "rca-m", "rca-m L=50"]
+    assert sorted(found) == ["mp-random", "oracle-belief", "rca-m", "rca-m L=50"]
     assert min(row["behind"] for row in rows if "parameters" not in row["knows"]) == 0
     assert found["rca-m"]["gap_closed"] == 0
+
+
+# --- width -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        *([name, "--help"] for name in COMMANDS),
+        ["scenarios"],
+        ["policies"],
+        *(["policies", name] for name in ib.POLICIES),
+        ["show", "S2"],
+        ["show", "S4", "--perturbation", "cosine"],
+        ["run", "S1", *SMALL, "--policy", "mp-ucb:L=0.5", "--out", "out"],
+        ["run", "S1", *SMALL, "--policy", "mp-lucb-rca:beta=0.123,lambda=0.5,L=0.25,synchronous=true", "--out", "out"],
+        ["compare", "S1", "--policy", "mp-ucb", "--horizon", 300, "--replications", 2, "--out", "out"],
+        ["learned", "S1", "--policy", "mp-lucb", "--horizon", 300, "--replications", 2, "--out", "out"],
+    ],
+    ids=lambda arguments: " ".join(map(str, arguments[:2])),
+)
+def test_text_fits_80_columns(ok: Callable[..., str], monkeypatch: pytest.MonkeyPatch, arguments: list[object]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    wide = [line for line in ok(*arguments).splitlines() if len(line) > 80]
+    assert not wide

@@ -1,4 +1,4 @@
-"""A full disk, Ctrl-C, readers that go away, and progress on a terminal."""
+"""Full disks, Ctrl-C, closed pipes, and progress on a terminal."""
 
 import os
 import pty
@@ -19,11 +19,13 @@ from idleband.simulation.simulate import Job, Outcome, Unit, run_jobs
 from tests.cli.calls import SMALL, command, contents, one_line
 from tests.own_policy import MINE
 
+FULL_DISK = 1  # the status of errors that are not mistakes in the input
+
 # --- a full disk -----------------------------------------------------------------------------------------------------
 
 
 def limited(limit: int, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The command where no file can grow beyond `limit` bytes: a stand-in for a full disk."""
+    """Run the command with no file allowed to grow beyond `limit` bytes, which acts like a full disk."""
     return subprocess.run(
         command(*arguments),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
@@ -35,32 +37,34 @@ def limited(limit: int, *arguments: object, **options: Any) -> subprocess.Comple
 
 
 @pytest.mark.parametrize(
-    ("largest", "says"),
+    ("largest", "message"),
     [
         ("experiment.toml", "out/experiment.toml: cannot be written: File too large"),
         ("units/*.npz", "out/units/"),
         ("results.parquet", "out/results.parquet: cannot be written: File too large"),
-        ("regret.png", "out/regret.png"),
+        ("reward.png", "out/reward.png"),
     ],
 )  # fmt: skip
-def test_a_full_disk(finished: Path, ok: Callable[..., str], largest: str, says: str) -> None:
+def test_full_disk_is_reported_and_the_same_command_continues(
+    finished: Path, ok: Callable[..., str], largest: str, message: str
+) -> None:
     """Files are written in the order above, and each is larger than those before it."""
     limit = max(path.stat().st_size for path in finished.glob(largest)) - 1
     arguments = ("run", "S1", *SMALL, "--out", "out")
-    assert says in one_line(limited(limit, *arguments))
+    assert message in one_line(limited(limit, *arguments), status=FULL_DISK)
     assert not list(Path("out").rglob(".tmp-*"))
     ok(*arguments)
     assert Path("out/results.parquet").read_bytes() == (finished / "results.parquet").read_bytes()
 
 
-def test_a_full_disk_between_a_copied_policy_and_the_experiment(ok: Callable[..., str]) -> None:
+def test_full_disk_after_a_user_policy_is_copied(ok: Callable[..., str]) -> None:
     Path("mine.py").write_text(MINE)
     arguments = ("run", "S1", "--policy", "mine.py:mine", "--horizon", 50, "--out", "out")
-    assert "out/experiment.toml: cannot be written" in one_line(limited(len(MINE) + 10, *arguments))
+    assert "out/experiment.toml: cannot be written" in one_line(limited(len(MINE) + 10, *arguments), status=FULL_DISK)
     ok(*arguments)
 
 
-def test_a_cache_that_cannot_grow_does_no_harm(finished: Path) -> None:
+def test_run_succeeds_where_the_cache_cannot_be_written(finished: Path) -> None:
     Path("cache").mkdir()
     environment = {**os.environ, "IDLEBAND_CACHE_DIR": str(Path("cache").absolute())}
     limit = (finished / "results.parquet").stat().st_size  # enough for the results, too little for machine code
@@ -69,10 +73,10 @@ def test_a_cache_that_cannot_grow_does_no_harm(finished: Path) -> None:
     assert Path("out/results.parquet").exists()
 
 
-def test_an_output_that_cannot_be_written() -> None:
+def test_output_that_cannot_be_written_is_reported() -> None:
     with open("/dev/full", "w") as full:
         result = subprocess.run(command("policies"), stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
-    one_line(result)
+    one_line(result, status=1)
 
 
 # --- stopping --------------------------------------------------------------------------------------------------------
@@ -87,7 +91,7 @@ def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) ->
 def interrupted(
     arguments: Sequence[object], ready: Callable[[], object], gap: float | None = None
 ) -> tuple[int, str, float]:
-    """A run, stopped by Ctrl-C when it is ready, and again after a gap: status, stderr, seconds it took to end."""
+    """Interrupt a run when it is ready, and again after a gap; return status, stderr and the seconds until its end."""
     process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(ready, process)
@@ -103,7 +107,7 @@ def interrupted(
         process.wait()
 
 
-def test_ctrl_c_within_a_long_unit(finished: Path) -> None:  # finished: the loop is compiled
+def test_ctrl_c_within_a_long_task(finished: Path) -> None:  # finished: the loop is compiled
     arguments = ("run", "S1", "--policy", "mp-random", "--horizon", "1e9", "--out", "out")
     claimed = Path("out/experiment.toml")
 
@@ -112,22 +116,22 @@ def test_ctrl_c_within_a_long_unit(finished: Path) -> None:  # finished: the loo
 
     status, err, seconds = interrupted(arguments, under_way)
     assert (status, err.count("\n")) == (130, 1)
-    assert err.startswith("idleband: stopped; what was finished is kept")
+    assert err.startswith("idleband: interrupted; finished work is kept")
     assert seconds < 5  # a segment of 0.1 s and the end of the process, on a machine that does other things too
     assert not list(Path("out").rglob(".tmp-*"))
 
 
 @pytest.mark.parametrize("gap", [None, 0.02])
-def test_ctrl_c_keeps_finished_units_and_the_same_command_goes_on(ok: Callable[..., str], gap: float | None) -> None:
+def test_ctrl_c_keeps_finished_tasks_and_the_same_command_continues(ok: Callable[..., str], gap: float | None) -> None:
     arguments = ("run", "S1", "--policy", "mp-random", "--horizon", 200_000, "--replications", 12, "--out", "out")
     units = Path("out/units")
     status, err, _ = interrupted([*arguments, "--threads", 1], lambda: len(list(units.glob("*.npz"))) >= 3, gap)
     # A second Ctrl-C may fall into the end of the interpreter, where it ends the process as a shell expects: 130, too.
     assert status == 130 or (gap is not None and status == -signal.SIGINT)
-    assert err == "idleband: stopped; what was finished is kept, and the same command goes on from there\n"
+    assert err == "idleband: interrupted; finished work is kept, and the same command continues from there\n"
     kept = contents(units)
     assert 3 <= len(kept) < 24
-    assert f", {len(kept)} already there\n" in ok(*arguments)
+    assert f", {len(kept)} of 24 tasks already stored\n" in ok(*arguments)
     assert len(contents(units)) == 24
     assert kept.items() <= contents(units).items()
     assert ib.load("out")["mp-random"].replications == 12
@@ -152,7 +156,7 @@ def test_ctrl_c_ends_the_threads_within_a_segment() -> None:
     assert active_count() == before
 
 
-# A run that is interrupted where LLVM calls back into Python with a compiled module: an exception raised there is lost.
+# Interrupts a run where LLVM calls back into Python with a compiled module. An exception raised there is lost.
 INTERRUPTED_IN_LLVM = """
 import pathlib, signal
 from llvmlite.binding.executionengine import ExecutionEngine
@@ -177,14 +181,14 @@ main(["run", "S1", "--policy", "mp-random", "--horizon", "1e6", "--out", "out"])
 def test_ctrl_c_while_a_loop_is_compiled_or_loaded() -> None:
     result = subprocess.run([sys.executable, "-c", INTERRUPTED_IN_LLVM], capture_output=True, text=True, timeout=120)
     assert (result.returncode, result.stderr.count("\n")) == (130, 1)
-    assert result.stderr.startswith("idleband: stopped")
+    assert result.stderr.startswith("idleband: interrupted")
 
 
-def test_a_reader_that_has_seen_enough() -> None:
+def test_pipe_closed_after_the_first_line() -> None:
     result = subprocess.run(
         f"{sys.executable} -m idleband policies | head -1", shell=True, capture_output=True, text=True, timeout=60
     )
-    assert (result.stdout, result.stderr) == ("mp-random\n", "")
+    assert (result.stdout, result.stderr) == ("The paper and its baselines\n", "")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +199,7 @@ def test_a_reader_that_has_seen_enough() -> None:
         ["--help"],
     ],
 )
-def test_a_pipe_that_nobody_reads(arguments: list[str]) -> None:
+def test_pipe_closed_before_the_first_line(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
@@ -213,7 +217,7 @@ def test_a_pipe_that_nobody_reads(arguments: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def on_a_terminal(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A run whose stderr is a terminal: what it wrote to stdout, and to the terminal."""
+    """Return what a run writes to stdout and to stderr where stderr is a terminal."""
     ours, its = pty.openpty()
     seen: list[bytes] = []
 
@@ -243,7 +247,7 @@ def on_a_terminal(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return out, b"".join(seen).decode()
 
 
-def test_progress_on_a_terminal(on_a_terminal: tuple[str, str]) -> None:
+def test_progress_is_shown_on_a_terminal(on_a_terminal: tuple[str, str]) -> None:
     out, shown = on_a_terminal
     assert "running" in shown
     assert "100%" in shown

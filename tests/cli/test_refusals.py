@@ -1,4 +1,4 @@
-"""What the command line refuses: status 2, one line, nothing written."""
+"""Invalid input: the command exits with status 2, prints one line and writes nothing."""
 
 import shutil
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tests.own_policy import MINE
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ("", "required: command"),
         ("fly", "invalid choice: 'fly'"),
@@ -69,17 +69,17 @@ from tests.own_policy import MINE
         ("plot .", ".: holds no experiment"),
     ],
 )
-def test_bad_arguments(refuse: Refuse, arguments: str, says: str) -> None:
-    assert says in refuse(*arguments.split())
+def test_bad_arguments_are_refused(refuse: Refuse, arguments: str, message: str) -> None:
+    assert message in refuse(*arguments.split())
 
 
 @pytest.mark.parametrize("arguments", [["--policy", "a\nb"], ["--horizon", "1\n2"]])
-def test_a_line_break_in_a_value_is_still_one_line(refuse: Refuse, arguments: list[str]) -> None:
+def test_message_has_one_line_where_a_value_has_several(refuse: Refuse, arguments: list[str]) -> None:
     refuse("run", "S1", *arguments)
 
 
 @pytest.mark.parametrize("seed", [2**53 + 1, 2**63 - 1])
-def test_a_large_seed_is_taken_exactly(ok: Callable[..., str], seed: int) -> None:
+def test_large_seed_is_not_rounded(ok: Callable[..., str], seed: int) -> None:
     ok("run", "S1", *SMALL, "--seed", seed, "--out", "out")
     assert ib.load("out").seed == seed
 
@@ -88,7 +88,7 @@ CHANNELS = "p01 = [0.1, 0.2, 0.3]\np10 = [0.3, 0.2, 0.1]\n"
 
 
 @pytest.mark.parametrize(
-    ("scenario", "says"),
+    ("scenario", "message"),
     [
         ("users = 4\n" + CHANNELS, "scenario.users = 4: must be a whole number from 1 to 3"),
         ("users = 0\n" + CHANNELS, "scenario.users = 0: must be a whole number from 1 to 3"),
@@ -111,15 +111,15 @@ CHANNELS = "p01 = [0.1, 0.2, 0.3]\np10 = [0.3, 0.2, 0.1]\n"
         pytest.param('base = "S1"\nrewards = ' + "[" * 100_000, "mine.toml", id="100,000 deep"),
     ],
 )  # fmt: skip
-def test_bad_scenario_file(refuse: Refuse, scenario: str, says: str) -> None:
+def test_bad_scenario_file_is_refused(refuse: Refuse, scenario: str, message: str) -> None:
     Path("mine.toml").write_text(f"[scenario]\n{scenario}\n")
     line = refuse("run", "mine.toml")
-    assert says in line
+    assert message in line
     assert line.startswith("idleband: mine.toml: ")
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"", "empty"),
         (b"# nothing\n", "empty"),
@@ -139,15 +139,15 @@ def test_bad_scenario_file(refuse: Refuse, scenario: str, says: str) -> None:
         (b'[scenario]\nbase = "S1"\n[[policy]]\nname = "a\\u0000.py:mine"\n', "embedded null byte"),
     ],
 )
-def test_bad_experiment_file(refuse: Refuse, content: bytes, says: str) -> None:
+def test_bad_experiment_file_is_refused(refuse: Refuse, content: bytes, message: str) -> None:
     Path("mine.toml").write_bytes(content)
     line = refuse("run", "mine.toml", "--out", "out")
-    assert says in line
+    assert message in line
     assert line.startswith("idleband: mine.toml: ")
 
 
 @pytest.mark.parametrize(
-    ("source", "name", "says"),
+    ("source", "name", "message"),
     [
         ("def f(:\n", "mine", "cannot be imported: SyntaxError"),
         ("1 / 0\n", "mine", "cannot be imported: ZeroDivisionError"),
@@ -157,35 +157,37 @@ def test_bad_experiment_file(refuse: Refuse, content: bytes, says: str) -> None:
         (MINE.replace('"mine"', '"mp-ucb"'), "mp-ucb", "this name is taken"),
     ],
 )
-def test_bad_policy_file(refuse: Refuse, source: str, name: str, says: str) -> None:
+def test_bad_policy_file_is_refused(refuse: Refuse, source: str, name: str, message: str) -> None:
     Path("user_code.py").write_text(source)
-    assert says in refuse("run", "S1", "--policy", f"user_code.py:{name}")
+    assert message in refuse("run", "S1", "--policy", f"user_code.py:{name}")
 
 
 OWN_MODEL = '[scenario]\nbase = "S1"\nperturbation = "user_code.py:{}"\n'
 
 
 @pytest.mark.parametrize(
-    ("source", "name", "says"),
+    ("source", "name", "message"),
     [
         ("def f(:\n", "loud", "cannot be imported: SyntaxError"),
         ("x = 1\n", "loud", "holds no class under @idleband.register_perturbation"),
         (MINE, "mine", "holds no class under @idleband.register_perturbation"),
         (LOUD, "lout", "'lout': did you mean 'loud'?"),
-        (LOUD.replace("def value", "def worth"), "loud", "model loud: value is missing; a model has draw and value"),
+        (LOUD.replace("def value", "def price"), "loud", "model loud: value is missing; a model has draw and value"),
         (LOUD.replace("theta, x", "x"), "loud", "model loud: value must take (theta, x)"),
         (LOUD.replace('"loud"', '"linear"'), "linear", "model linear: this name is taken by a model of the package"),
-        (LOUD.replace("return [", "return [float('nan'), "), "loud", "model loud: draw, entry 1 = nan: must be a number"),
+        (LOUD.replace("return [", "return [float('nan'), "), "loud", "model loud: draw, entry 1 = nan: must be a"),
         (LOUD.replace("max(", "object("), "loud", "model loud: value does not compile: "),
     ],
 )  # fmt: skip
-def test_bad_model_file(refuse: Refuse, source: str, name: str, says: str) -> None:
+def test_bad_perturbation_model_file_is_refused(refuse: Refuse, source: str, name: str, message: str) -> None:
     Path("user_code.py").write_text(source)
     Path("mine.toml").write_text(OWN_MODEL.format(name))
-    assert says in refuse("show", "mine.toml")
+    assert message in refuse("show", "mine.toml")
 
 
-def test_a_model_that_gives_no_number_is_named(call: Callable[..., tuple[int, str, str]]) -> None:
+def test_perturbation_that_is_not_a_number_is_reported_with_slot_and_channel(
+    call: Callable[..., tuple[int, str, str]],
+) -> None:
     slots = ib.simulate("S1", "mp-random", horizon=7, replications=1, record="slots").slots
     assert slots is not None
     there = slots.query("t == 7 and channel == 2")["x0"].item()
@@ -199,7 +201,7 @@ def test_a_model_that_gives_no_number_is_named(call: Callable[..., tuple[int, st
     )
 
 
-def test_a_policy_that_breaks_the_rules_is_named(call: Callable[..., tuple[int, str, str]]) -> None:
+def test_invalid_selection_of_a_user_policy_is_reported(call: Callable[..., tuple[int, str, str]]) -> None:
     Path("mine.py").write_text(MINE.replace("m if", "m - (slot.t == 7 and m == 1) if"))
     status, _, err = call("run", "S1", "--policy", "mine.py:mine", "--horizon", 50, "--out", "out")
     assert status == 2
@@ -208,7 +210,7 @@ def test_a_policy_that_breaks_the_rules_is_named(call: Callable[..., tuple[int, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["run", "S1", *SMALL, "--out", "file"], "file: is a file"),
         (["run", "S1", *SMALL, "--out", "file/a/b"], "file/a/b: lies below file, which is a file"),
@@ -220,14 +222,12 @@ def test_a_policy_that_breaks_the_rules_is_named(call: Callable[..., tuple[int, 
         (["plot", "foreign"], "foreign: holds no experiment"),
     ],
 )
-def test_a_folder_that_cannot_be_used_is_left_alone(
-    finished: Path, refuse: Refuse, arguments: list[str], says: str
-) -> None:
+def test_unusable_folder_is_not_changed(finished: Path, refuse: Refuse, arguments: list[str], message: str) -> None:
     shutil.copytree(finished, "out")
     Path("file").write_text("precious")
     Path("foreign").mkdir()
     Path("foreign/results.parquet").write_text("precious")
-    assert says in refuse(*arguments)
+    assert message in refuse(*arguments)
 
 
 def damage_table_of_another_kind(path: Path) -> None:
@@ -239,7 +239,7 @@ def cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "name", "arguments", "says"),
+    ("damage", "name", "arguments", "message"),
     [
         (cut, "units/*.npz", ["run", "S1", *SMALL, "--out", "out"], "damaged"),
         (cut, "results.parquet", ["plot", "out"], "out/results.parquet: damaged"),
@@ -255,9 +255,9 @@ def cut(path: Path) -> None:
             "experiment.toml", ["plot", "out"], "seed"),
     ],
 )  # fmt: skip
-def test_a_damaged_file_is_named(
-    finished: Path, refuse: Refuse, damage: Callable[[Path], object], name: str, arguments: list[str], says: str
+def test_damaged_file_is_named(
+    finished: Path, refuse: Refuse, damage: Callable[[Path], object], name: str, arguments: list[str], message: str
 ) -> None:
     shutil.copytree(finished, "out")
     damage(next(Path("out").glob(name)))
-    assert says in refuse(*arguments)
+    assert message in refuse(*arguments)

@@ -1,4 +1,4 @@
-"""`idleband reproduce`, and `report` and `plot` of what it left."""
+"""`idleband reproduce`, and `report` and `plot` of its results."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ import pytest
 
 import idleband as ib
 from idleband.cli import main
-from idleband.paper.plan import PARTS
+from idleband.paper.parts import PARTS
 from tests.cli.calls import Refuse, command
 from tests.shared import made_once
 
@@ -24,7 +24,7 @@ OTHERS = [part for part in PARTS if part != "figure4"]
 
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with figure 4 at the quick size. Not to be changed."""
+    """Return a folder with figure 4 at the quick size. Tests must not change it."""
 
     def make(folder: Path) -> None:
         with pytest.raises(SystemExit, match="0"):
@@ -35,12 +35,12 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stored(reproduced: Path) -> Path:
-    """A copy of it, without what is only needed to go on."""
+    """Return a copy without the files that are only needed to continue."""
     return shutil.copytree(reproduced, Path("out"), ignore=shutil.ignore_patterns("units"))
 
 
 def same_results(folder: Path, other: Path) -> None:
-    """All tables, claims and figures are byte for byte the same."""
+    """Check that all tables, claims and figures are byte for byte the same."""
     kinds = ("results.parquet", "plays.parquet", "*.csv", "*.svg", "*.png", "claims.md")
     files = [p.relative_to(other) for kind in kinds for p in other.rglob(kind) if p.name != "times.csv"]
     assert len(files) == 10 * 2 + 1 + 3 + 1
@@ -49,12 +49,11 @@ def same_results(folder: Path, other: Path) -> None:
 
 
 def units(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """When every unit was written, and what it holds."""
+    """Return the modification time and the content of every stored task."""
     return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.rglob("*.npz")}
 
 
-def test_another_command_goes_on_in_the_folder(ok: Callable[..., str], reproduced: Path) -> None:
-    """With what is there, of which nothing is run again; for programs, too."""
+def test_repeated_command_simulates_nothing_again(ok: Callable[..., str], reproduced: Path) -> None:
     folder = shutil.copytree(reproduced, Path("out"))
     before = units(folder)
     text = ok(*SMALL, "--out", folder)
@@ -74,7 +73,7 @@ def test_another_command_goes_on_in_the_folder(ok: Callable[..., str], reproduce
     assert [result.horizon for result in study.results] == [10_000] * 6
 
 
-def test_report_and_plot_from_stored_results_alone(ok: Callable[..., str], reproduced: Path, stored: Path) -> None:
+def test_report_and_plot_use_stored_results_only(ok: Callable[..., str], reproduced: Path, stored: Path) -> None:
     page = (stored / "report.html").read_bytes()
     shutil.rmtree(stored / "figures")
     for name in ("report.html", "claims.csv", "claims.md"):
@@ -83,7 +82,8 @@ def test_report_and_plot_from_stored_results_alone(ok: Callable[..., str], repro
     same_results(stored, reproduced)
     assert (stored / "report.html").read_bytes() == page
     assert text.startswith("C1   MP-LUCB and MP-NUCB have the lowest regret in S1 to S4\n")
-    assert f"\nnot run: {', '.join(OTHERS)}; `idleband reproduce --quick --replications 2 --out out` goes on\n" in text
+    continued = "idleband reproduce --quick --replications 2 --out out"
+    assert f"\nnot run: {', '.join(OTHERS)}\nto continue: {continued}\n" in text
     assert " minutes of processor time in the results\n" in text
     assert text.endswith("report:  out/report.html\nclaims:  out/claims.csv\n")
     cells = [line.split("MP-LUCB  ")[1].split() for line in text.splitlines() if "MP-LUCB  " in line]
@@ -98,7 +98,7 @@ def test_report_and_plot_from_stored_results_alone(ok: Callable[..., str], repro
     assert not list(stored.rglob("units"))
 
 
-def test_ctrl_c_and_the_same_command(ok: Callable[..., str], reproduced: Path) -> None:
+def test_ctrl_c_keeps_finished_work_and_the_same_command_continues(ok: Callable[..., str], reproduced: Path) -> None:
     process = subprocess.Popen(
         command(*SMALL, "--threads", 1, "--out", "out"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -112,7 +112,7 @@ def test_ctrl_c_and_the_same_command(ok: Callable[..., str], reproduced: Path) -
         process.kill()
         process.wait()
     assert (process.returncode, out) == (130, "")
-    assert err == "idleband: stopped; what was finished is kept, and the same command goes on from there\n"
+    assert err == "idleband: interrupted; finished work is kept, and the same command continues from there\n"
     kept = {str(p): p.read_bytes() for p in Path("out").rglob("*.npz")}
     assert 12 <= len(kept) < len(list(reproduced.rglob("*.npz")))
     ok(*SMALL, "--out", "out")
@@ -121,7 +121,7 @@ def test_ctrl_c_and_the_same_command(ok: Callable[..., str], reproduced: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ("reproduce --only figur4", "unknown part 'figur4': did you mean 'figure4'? Setup: figure1, figure2, figure3"),
         ("reproduce --quick --only figure4 --only maps", "unknown part 'maps': did you mean 'map'?"),
@@ -147,10 +147,10 @@ def test_ctrl_c_and_the_same_command(ok: Callable[..., str], reproduced: Path) -
         ("report", "required: DIR"),
     ],
 )
-def test_bad_arguments(refuse: Refuse, arguments: str, says: str) -> None:
+def test_bad_arguments_are_refused(refuse: Refuse, arguments: str, message: str) -> None:
     Path("file").write_text("precious")
     size = "schema = 1\nhorizon = {}\nreplications = 5\nfewer = 4\nneural = 3\nneural_fewer = 2\ntuning = 1\nseed = 0\n"
     for name, text in (("settings", size.format(250)), ("quick", size.format(10_000)), ("damaged", size.format('"'))):
         Path(name).mkdir()
         Path(name, "reproduction.toml").write_text(text)
-    assert says in refuse(*arguments.split())
+    assert message in refuse(*arguments.split())

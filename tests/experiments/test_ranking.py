@@ -1,7 +1,5 @@
 """The ranking: sorted, paired, and each column what its name says."""
 
-import csv
-import io
 import math
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 from scipy import stats
 
 import idleband as ib
-from idleband.experiments.ranking import NEEDED, gap_closed, knows, ranking, ranking_csv, ranking_json, ranking_text
+from idleband.experiments.ranking import NEEDED, gap_closed, knows, ranking
 from idleband.scenario.upper_bound import bound
 
 LABELS = ["mp-random", "mp-belief-lucb", "mp-ucb", *NEEDED, "genie"]
@@ -96,7 +94,6 @@ def test_no_gap_no_number() -> None:
     alone = ranking(ib.compare("S2", ["mp-ucb"], horizon=100, replications=1))
     assert math.isnan(alone[0].gap_closed)
     assert math.isnan(alone[0].reward_pm)
-    assert "-" in ranking_text(alone)
 
 
 def test_what_a_policy_knows(study: ib.Study) -> None:
@@ -106,24 +103,6 @@ def test_what_a_policy_knows(study: ib.Study) -> None:
     assert told["oracle-belief"] == "played states, contexts, parameters"
     assert told["genie"] == "played states, contexts, parameters, all states"
     assert knows(study["mp-ucb"], "all") == "played states, all states"
-
-
-def test_text_csv_and_json_tell_the_same(study: ib.Study) -> None:
-    rows = ranking(study)
-    table, data, text = list(csv.DictReader(io.StringIO(ranking_csv(rows)))), ranking_json(rows), ranking_text(rows)
-    for row, line, entry in zip(rows, table, data, strict=True):
-        assert float(line["reward"]) == entry["reward"] == row.reward
-        assert line["label"] == entry["label"] == row.label
-        assert f"{row.reward:.4f} +-{row.reward_pm:.4f}" in text
-    assert text.startswith("S4, perturbation linear: 6 replications of 3,000 slots; means a slot\n")
-
-
-def test_no_bound_is_an_empty_cell() -> None:
-    rows = ranking(ib.compare(ib.scenario("S1", sensing="all"), ["mp-ucb"], horizon=50, replications=2))
-    (line,) = csv.DictReader(io.StringIO(ranking_csv(rows)))
-    assert line["share_of_bound"] == line["regret_bound"] == ""
-    assert ranking_json(rows)[0]["share_of_bound"] is None
-    assert "to bound" not in ranking_text(rows)
 
 
 def test_a_share_of_a_bound_that_is_not_above_zero_means_nothing() -> None:

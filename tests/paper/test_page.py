@@ -22,7 +22,7 @@ from idleband.paper.claims import CLAIMS, Judgement
 from idleband.paper.draw import DARK
 from idleband.paper.figures import Drawing
 from idleband.paper.page import svg, write_report
-from idleband.paper.plan import PARTS
+from idleband.paper.parts import PARTS
 from idleband.paper.readings import MAP, READINGS
 from idleband.paper.run import take_folder
 from idleband.paper.summary import MARKS, NOTES, in_short, map_in_short, summary_markdown, summary_text

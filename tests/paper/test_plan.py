@@ -10,11 +10,11 @@ import pytest
 
 from idleband.experiments.spec import Experiment
 from idleband.experiments.study import Study
+from idleband.paper.parts import PARTS
 from idleband.paper.plan import (
     COST,
     FIGURE_3,
     FIGURE_4,
-    PARTS,
     QUICK,
     Choices,
     Run,

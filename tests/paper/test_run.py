@@ -19,7 +19,8 @@ from idleband.errors import InputError
 from idleband.paper import run
 from idleband.paper.claims import judge
 from idleband.paper.page import drawings, write_report
-from idleband.paper.plan import PARTS, Size
+from idleband.paper.parts import PARTS
+from idleband.paper.plan import Size
 from idleband.paper.readings import MAIN, SENSED
 from idleband.paper.run import Evidence, check_size, read_settings, reproduce, take_folder
 from tests.paper import stored

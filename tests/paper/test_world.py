@@ -77,7 +77,7 @@ def path(request: pytest.FixtureRequest) -> Path:
     return Path.of(WORLDS[request.param], T, seed=5)
 
 
-# --- exact models and variances, by other means than the package's -----------------------------------------------------
+# --- exact distributions and variances, computed in other ways than the package does ---------------------------------
 
 
 def path_parameters(P: Floats) -> Floats:

@@ -1,6 +1,7 @@
-"""A scenario's card: its facts, checked against closed forms and plain enumeration."""
+"""Description of a scenario, checked against closed forms and plain enumeration."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,11 +23,11 @@ THREE = {
 
 
 def long_run_share(matrix: list[list[float]]) -> np.ndarray:
-    """The stationary distribution the slow way: a high power of the matrix."""
+    """Return the stationary distribution as a row of a high power of the matrix."""
     return np.linalg.matrix_power(np.array(matrix), 10_000)[0]
 
 
-def test_the_facts_of_s4() -> None:
+def test_properties_of_s4() -> None:
     preset, data = PRESETS["S4"], card(ib.scenario("S4"))
     p01, p10 = np.array(preset.p01), np.array(preset.p10)
     share = p01 / (p01 + p10)
@@ -40,89 +41,94 @@ def test_the_facts_of_s4() -> None:
     assert data["clear"] == pytest.approx([0.7] * 10, abs=1e-9)  # by default theta is scaled to it
     assert data["mean_with_perturbation"] == pytest.approx(0.1 + 0.9 * 0.7 * share, abs=1e-9)
     assert data["mean_standard_error"] == 0
-    assert data["best_without_perturbation"] == data["best_with_perturbation"] == [2, 4, 5, 7, 8]
+    assert data["best_without_perturbation"] == data["best_with_perturbation"] == [1, 3, 4, 6, 7]
     assert data["theta_drawn"]
     assert len(data["theta"]) == 8
 
 
-def test_the_card_shows_the_first_theta_of_a_seed() -> None:
+def test_theta_is_that_of_replication_0_of_the_seed() -> None:
     world = ib.scenario("S4")
     assert card(world, seed=5)["theta"] == world.theta(5, 0)[0].tolist()
     assert card(world, seed=5)["theta"] != card(world, seed=6)["theta"]
 
 
-def test_the_facts_of_a_three_state_scenario() -> None:
+def test_properties_of_a_three_state_scenario() -> None:
     data = card(ib.scenario(THREE))
-    models = [long_run_share(matrix) for matrix in THREE["transition"]]
+    stationary = [long_run_share(matrix) for matrix in THREE["transition"]]
     h = np.array(THREE["rewards"])
-    assert np.array(data["stationary"]) == pytest.approx(np.array(models))
-    assert data["good_share"] == pytest.approx([models[0][2], models[1][1] + models[1][2]])
+    assert np.array(data["stationary"]) == pytest.approx(np.array(stationary))
+    assert data["good_share"] == pytest.approx([stationary[0][2], stationary[1][1] + stationary[1][2]])
     assert data["mean_without_perturbation"] == pytest.approx(0.1 + 0.9 * np.array(data["good_share"]))
     additive = card(ib.scenario(THREE, reward="additive"))
-    assert additive["mean_without_perturbation"] == pytest.approx([model @ h for model in models])
-    for model, matrix, found in zip(models, THREE["transition"], data["autocorrelation"], strict=True):
-        pairs = model[:, None] * np.array(matrix)  # P(state now, state next)
-        mean, square = model @ h, model @ h**2
+    assert additive["mean_without_perturbation"] == pytest.approx([distribution @ h for distribution in stationary])
+    for distribution, matrix, found in zip(stationary, THREE["transition"], data["autocorrelation"], strict=True):
+        pairs = distribution[:, None] * np.array(matrix)  # P(state now, state next)
+        mean, square = distribution @ h, distribution @ h**2
         assert found == pytest.approx((h @ pairs @ h - mean**2) / (square - mean**2))
     # n = x1 + x2 < 1 half of the time; n = -(x1 + x2) / 2 is always below 0 and makes every state pay.
     assert data["clear"] == pytest.approx([0.5, 1.0])
-    assert data["mean_with_perturbation"] == pytest.approx([0.1 + 0.9 * 0.5 * models[0][2], 1.0])
-    assert data["best_with_perturbation"] == [2]
+    assert data["mean_with_perturbation"] == pytest.approx([0.1 + 0.9 * 0.5 * stationary[0][2], 1.0])
+    assert data["best_with_perturbation"] == [1]
     assert not data["theta_drawn"]
     assert data["theta"] == THREE["perturbation"]["theta"]
 
 
 @pytest.mark.parametrize("world", [ib.scenario("S4"), ib.scenario(THREE)], ids=["S4", "three"])
-def test_a_card_is_a_scenario_and_plain_data(world: ib.Scenario) -> None:
+def test_card_contains_the_scenario_as_plain_data(world: ib.Scenario) -> None:
     data = json.loads(json.dumps(card(world), allow_nan=False))
     assert {key: data[key] for key in world.to_dict()} == json.loads(json.dumps(world.to_dict()))
 
 
-def test_the_text_of_s4() -> None:
+def test_text_of_s4() -> None:
     lines = card_text(card(ib.scenario("S4"))).split("\n")
-    assert lines[0] == "S4: 10 channels, 5 handed out in a slot"
-    assert "clear = 0.7" in lines[2]
-    assert lines[3].startswith("theta = [0.")
+    assert lines[0] == "S4: 10 channels, 5 assigned per slot"
+    assert "clear = 0.7" in lines[3]
+    assert lines[4].startswith("theta         [0.")
     head = next(i for i, line in enumerate(lines) if line.startswith("channel"))
     rows = [line.split() for line in lines[head + 1 : head + 11]]
-    assert [row[0] for row in rows] == [str(k) for k in range(1, 11)]
-    assert rows[3] == ["4", "0.5", "0.4", "0.5556", "+0.100", "0.6000*", "0.4500*", "0.7000"]
-    assert [row[0] for row in rows if row[5].endswith("*")] == ["2", "4", "5", "7", "8"]
-    assert lines[-2] == "* the best 5: 2, 4, 5, 7, 8 without perturbation, 2, 4, 5, 7, 8 with it"
-    assert lines[-1].endswith("than 4.046 without perturbation, 3.519 with it")
+    assert [row[:2] for row in rows] == [[str(k), f"ch{k + 1}"] for k in range(10)]
+    assert rows[3] == ["3", "ch4", "0.5", "0.4", "0.5556", "+0.100", "0.6000*", "0.4500*", "0.7000"]
+    assert [row[0] for row in rows if row[6].endswith("*")] == ["1", "3", "4", "6", "7"]
+    assert "* best 5 without perturbation: ch2, ch4, ch5, ch7, ch8" in lines
+    assert "* best 5 with perturbation: ch2, ch4, ch5, ch7, ch8" in lines
+    assert lines[-1] == "channels only: 4.046 without perturbation, 3.519 with it"
 
 
-def test_there_is_no_bound_where_everything_is_sensed() -> None:
+@pytest.mark.parametrize("data", [card(ib.scenario(name)) for name in PRESETS], ids=list(PRESETS))
+def test_text_fits_80_columns(data: dict[str, Any]) -> None:
+    assert max(map(len, card_text(data).split("\n"))) <= 80
+
+
+def test_no_upper_bound_where_all_channels_are_sensed() -> None:
     data = card(ib.scenario("S4", sensing="all"))
     assert data["bound_with_perturbation"] is data["bound_without_perturbation"] is None
-    assert "nobody" not in card_text(data)
+    assert "upper bound" not in card_text(data)
 
 
-def test_the_text_of_other_scenarios() -> None:
+def test_text_of_other_scenarios() -> None:
     three = card_text(card(ib.scenario(THREE)))
     assert "states" in three
     assert "p01" not in three
-    assert "theta = " not in three  # one per channel: too much for a line
+    assert "\ntheta " not in three  # one per channel: too much for a line
     none = card_text(card(ib.scenario("S4", perturbation="none")))
-    assert "perturbation none: n = 0\n" in none
+    assert "perturbation  none: n = 0\n" in none
     assert "theta" not in none
 
 
-def test_the_text_of_another_model() -> None:
-    lines = card_text(card(ib.scenario("S4", perturbation="quadratic"))).split("\n")
-    assert lines[2].startswith(
-        "perturbation quadratic: n = 0.5 + c z^2, z = a . (x - 1/2), theta = (c, a); clear = 0.7 ("
-    )
-    assert len(lines[3].split(", ")) == 9
+def test_text_of_another_perturbation_model() -> None:
+    words = " ".join(card_text(card(ib.scenario("S4", perturbation="quadratic"))).split())
+    assert "perturbation quadratic: n = 0.5 + c z^2, z = a . (x - 1/2), theta = (c, a); clear = 0.7 theta [" in words
+    assert len(words.partition(" theta [")[2].partition("]")[0].split(", ")) == 9
 
 
-def test_what_comes_from_a_sample_is_said() -> None:
+def test_values_estimated_from_a_sample_are_marked() -> None:
     many = ib.scenario("S4", context={"dimension": 20}, perturbation="cosine")
     text = card_text(card(many))
     assert (
-        "\nmean, perturbed: from a sample, standard error 0.0004\nP(n<1): from a sample, standard error 0.0005" in text
+        "\nperturbed: estimated from a sample, standard error 0.0004"
+        "\nP(n<1): estimated from a sample, standard error 0.0005" in text
     )
     additive = card_text(card(ib.scenario(many, reward="additive")))  # whose means are exact
-    assert additive.endswith("\nP(n<1): from a sample, standard error 0.0005")
-    assert "mean, perturbed: from" not in additive
+    assert additive.endswith("\nP(n<1): estimated from a sample, standard error 0.0005")
+    assert "perturbed: estimated" not in additive
     assert "from a sample" not in card_text(card(ib.scenario("S4")))

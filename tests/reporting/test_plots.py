@@ -1,4 +1,4 @@
-"""Figures: what is drawn is the data."""
+"""Figures show the data."""
 
 import dataclasses
 import struct
@@ -13,7 +13,14 @@ from matplotlib.colors import to_hex
 from scipy import stats
 
 import idleband as ib
-from idleband.reporting.plots import PACKAGE, REFERENCE_NAMES, learned_figure, regret_figure, save_figure, save_figures
+from idleband.reporting.plots import (
+    PACKAGE,
+    REFERENCE_NAMES,
+    learned_figure,
+    regret_figure,
+    reward_figure,
+    save_figure,
+)
 
 POLICIES = ["mp-random", "mp-ucb", ib.policy("mp-ucb", L=0.5)]
 
@@ -29,12 +36,73 @@ def lone() -> ib.Study:
 
 
 def axes_of(study: ib.Study, reference: str = "static") -> Axes:
-    (axes,) = study.plot(reference=reference).axes
+    (axes,) = regret_figure(study.scenario, study.results, reference).axes
     return axes
 
 
+# --- reward ----------------------------------------------------------------------------------------------------------
+
+
+def test_reward_lines_and_bands_are_means_and_intervals(study: ib.Study) -> None:
+    top, bottom = reward_figure(study.scenario, study.results).axes
+    lines = {line.get_label(): line for line in top.get_lines()}
+    best = max(study.results, key=lambda result: result.reward[:, -1].mean())
+    ranked = sorted(study.results, key=lambda result: -result.reward[:, -1].mean())
+    for result in study.results:
+        t, mean = lines[result.label].get_data()
+        assert t.tolist() == result.t.tolist()
+        np.testing.assert_allclose(mean, (result.reward / result.t).mean(axis=0), rtol=1e-12)
+    others = [result for result in ranked if result is not best]
+    assert len(bottom.collections) == len(others)
+    for result, band in zip(others, bottom.collections, strict=True):
+        differences = (result.reward[:, -1] - best.reward[:, -1]) / 1000
+        low, high = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+        corners = band.get_paths()[0].vertices
+        last = corners[corners[:, 0] == 1000][:, 1]
+        assert (last.min(), last.max()) == pytest.approx((low, high))
+    assert bottom.get_ylabel() == f"difference to {best.label}"
+
+
+def test_reward_figure_shows_the_static_reference_and_the_upper_bound(study: ib.Study) -> None:
+    top, _ = reward_figure(study.scenario, study.results).axes
+    levels = {line.get_label(): line.get_ydata()[0] for line in top.get_lines()}
+    result = study.results[0]
+    for label, name in (("static reference", "static"), ("upper bound", "bound")):
+        assert levels[label] == pytest.approx((result.reward + result.regret(name))[:, -1].mean() / 1000)
+    low, high = top.get_ylim()
+    assert low < levels["static reference"] < high
+    assert low < levels["upper bound"] < high
+
+
+def test_reward_figure_compares_with_a_chosen_policy(study: ib.Study) -> None:
+    _, bottom = reward_figure(study.scenario, study.results, "mp-random").axes
+    assert bottom.get_ylabel() == "difference to mp-random"
+    ends = [line.get_ydata()[-1] for line in bottom.get_lines()]
+    assert ends[0] == pytest.approx(max(ends))
+    with pytest.raises(ib.InputError, match="unknown policy 'mp-best'"):
+        reward_figure(study.scenario, study.results, "mp-best")
+
+
+def test_reward_figure_legend_is_in_the_order_of_rewards(study: ib.Study) -> None:
+    figure = reward_figure(study.scenario, study.results)
+    (legend,) = figure.legends
+    ranked = sorted(study.labels, key=lambda label: -study[label].reward[:, -1].mean())
+    assert [text.get_text() for text in legend.get_texts()] == [*ranked, "static reference", "upper bound"]
+
+
+def test_reward_figure_of_one_policy_or_one_slot_can_be_drawn(tmp_path: Path, lone: ib.Study) -> None:
+    top, bottom = reward_figure(lone.scenario, lone.results[:1]).axes
+    assert not bottom.get_visible()
+    assert not top.collections
+    short = ib.compare("S1", ["mp-random", "mp-ucb"], horizon=1, replications=1)
+    save_figure(reward_figure(short.scenario, short.results), tmp_path / "short")
+
+
+# --- regret on the scale of the paper ---------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("reference", REFERENCE_NAMES)
-def test_the_lines_are_the_data(study: ib.Study, reference: str) -> None:
+def test_regret_lines_are_the_data(study: ib.Study, reference: str) -> None:
     axes = axes_of(study, reference)
     lines = {line.get_label(): line for line in axes.get_lines()}
     for result in study.results:
@@ -46,7 +114,7 @@ def test_the_lines_are_the_data(study: ib.Study, reference: str) -> None:
     assert REFERENCE_NAMES[reference] in axes.get_title()
 
 
-def test_bands_are_the_intervals(study: ib.Study) -> None:
+def test_regret_bands_are_intervals(study: ib.Study) -> None:
     bands = axes_of(study).collections
     assert len(bands) == len(study.results)
     for band, result in zip(bands, study.results, strict=True):
@@ -65,7 +133,7 @@ def test_one_replication_has_no_band(lone: ib.Study) -> None:
     assert axes.get_title().endswith("mean of 1 replication")
 
 
-def test_title_and_legend_say_what_is_shown(study: ib.Study) -> None:
+def test_regret_title_and_legend(study: ib.Study) -> None:
     axes = axes_of(study)
     assert axes.get_title().startswith("S1: regret against the best fixed channels")
     assert axes.get_title().endswith("K = 10 channels, M = 5 users, mean of 4 replications with 95% bands")
@@ -82,8 +150,8 @@ def size_of_png(data: bytes) -> Sequence[int]:
     return struct.unpack(">II", data[16:24])
 
 
-def test_files_are_drawn(study: ib.Study, tmp_path: Path) -> None:
-    png, svg = save_figures(study.scenario, study.results, tmp_path)
+def test_figure_is_written_as_png_and_svg(study: ib.Study, tmp_path: Path) -> None:
+    png, svg = save_figure(regret_figure(study.scenario, study.results), tmp_path / "regret")
     assert sorted(tmp_path.iterdir()) == [png, svg]
     assert size_of_png(png.read_bytes()) == (1440, 810)
     root = ElementTree.parse(svg).getroot()
@@ -92,31 +160,28 @@ def test_files_are_drawn(study: ib.Study, tmp_path: Path) -> None:
     assert all(f"<!-- {label} -->" in comments for label in study.labels)
 
 
-def test_the_same_data_give_the_same_picture(study: ib.Study, tmp_path: Path) -> None:
-    (tmp_path / "again").mkdir()
-    first = save_figures(study.scenario, study.results, tmp_path)[0]
-    again = save_figures(study.scenario, study.results, tmp_path / "again")[0]
+def test_equal_data_give_equal_files(study: ib.Study, tmp_path: Path) -> None:
+    first, again = (save_figure(reward_figure(study.scenario, study.results), tmp_path / name)[0] for name in "ab")
     assert first.read_bytes() == again.read_bytes()
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-def test_a_study_plots_itself(study: ib.Study, tmp_path: Path, suffix: str) -> None:
+def test_study_plot_writes_a_file(study: ib.Study, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"figure.{suffix}"
     study.plot(path)
     assert path.stat().st_size > 1000
 
 
-def test_a_run_of_one_slot_can_be_drawn(tmp_path: Path) -> None:
+def test_study_of_one_slot_can_be_drawn(tmp_path: Path) -> None:
     ib.compare("S1", ["mp-random"], horizon=1, replications=1).plot(tmp_path / "figure.png")
 
 
-def test_an_unknown_reference_is_refused(study: ib.Study) -> None:
+def test_unknown_regret_reference_is_refused(study: ib.Study) -> None:
     with pytest.raises(ib.InputError, match="reference = 'best': must be one of static, contextual, genie, table"):
         regret_figure(study.scenario, study.results, "best")
 
 
-def test_no_two_policies_look_alike() -> None:
-    """Every policy of the package, and others beside them: a colour and dash of its own."""
+def test_every_policy_has_its_own_colour_and_dash() -> None:
     labels = [*PACKAGE, *(ib.policy("mp-ucb", L=L).label for L in (0.1, 0.2, 0.3))]
     drawn = ib.compare("S1", ["mp-random"], horizon=10, replications=1)["mp-random"]
     results = [dataclasses.replace(drawn, label=label) for label in labels]
@@ -129,7 +194,7 @@ def test_no_two_policies_look_alike() -> None:
     assert len({styles[label] for label in labels}) == len(labels)
 
 
-# --- what was learned ------------------------------------------------------------------------------------------------
+# --- predicted perturbations -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +217,7 @@ def test_errors_are_drawn_over_time(found: list[ib.Learned]) -> None:
 
 
 def test_points_are_predicted_against_true(found: list[ib.Learned]) -> None:
-    """The fresh ones below, the played ones above, those beyond the frame at its edge."""
+    """Points beyond the frame are drawn at its edge."""
     wild = dataclasses.replace(found[0], pairs_fresh=found[0].pairs_fresh * np.array([[100.0], [1.0]]))
     *panels, _ = learned_figure([found[1], wild]).axes
     for one, panel in zip([found[1], wild], panels, strict=True):
@@ -168,16 +233,15 @@ def test_points_are_predicted_against_true(found: list[ib.Learned]) -> None:
     assert (wild.pairs_fresh[0] > high).any()
 
 
-def test_the_title_says_what_was_learned(found: list[ib.Learned]) -> None:
+def test_title_names_model_slots_and_replications(found: list[ib.Learned]) -> None:
     figure = learned_figure(found)
-    assert figure.get_suptitle().startswith("S1, quadratic model: what was learned after 300 slots\n")
+    assert figure.get_suptitle().startswith("S1, perturbation model quadratic: predictions after 300 slots\n")
     assert "over 2 replications;" in figure.get_suptitle()
     lone = learned_figure([ib.learned("S1", "mp-lucb", horizon=2, replications=1)])
     assert "over 1 replication;" in lone.get_suptitle()
 
 
-def test_a_figure_is_saved_twice(found: list[ib.Learned], tmp_path: Path) -> None:
-    """As PNG and SVG, under the name given, dots in it too; the same data give the same files."""
+def test_figure_name_may_contain_a_dot(found: list[ib.Learned], tmp_path: Path) -> None:
     paths = save_figure(learned_figure(found), tmp_path / "clear 0.7")
     assert [path.name for path in paths] == ["clear 0.7.png", "clear 0.7.svg"]
     assert sorted(tmp_path.iterdir()) == paths
@@ -188,6 +252,6 @@ def test_a_figure_is_saved_twice(found: list[ib.Learned], tmp_path: Path) -> Non
     assert paths[0].read_bytes() == first
 
 
-def test_a_policy_that_never_played_can_be_drawn() -> None:
+def test_policy_that_never_played_can_be_drawn() -> None:
     world = ib.scenario("S1", availability=[[0] * 10])
     learned_figure([ib.learned(world, "mp-lucb", horizon=20, replications=1)]).canvas.draw()

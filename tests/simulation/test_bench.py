@@ -17,7 +17,7 @@ def test_bench_measures_every_policy_beside_the_bare_loop(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = bench.bench(slots=200, rounds=1)
-    monkeypatch.setattr("idleband.cli.bench", lambda: small)
+    monkeypatch.setattr("idleband.simulation.bench.bench", lambda: small)
     with pytest.raises(SystemExit) as end:
         main(["bench", "--json"])
     assert end.value.code == 0

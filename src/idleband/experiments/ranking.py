@@ -7,12 +7,9 @@ rca-m), divided by the mean of the denominator (the delta method for paired data
 of rca-m, or by less than half a per cent, there is no gap to close.
 """
 
-import csv
-import io
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -20,8 +17,6 @@ from idleband.arrays import Floats
 from idleband.experiments.study import Study
 from idleband.policies.protocol import KNOWLEDGE, PARAMETERS, STATES_SEEN
 from idleband.policies.registry import POLICIES
-from idleband.reporting.plots import Standing
-from idleband.reporting.text import aligned
 from idleband.simulation.simulate import Result
 from idleband.simulation.statistics import interval, paired_difference
 
@@ -29,7 +24,6 @@ BASELINE = "rca-m"
 ORACLES = ("oracle-belief", "oracle-whittle")
 NEEDED = (BASELINE, *ORACLES)
 LEVEL = 0.005  # of the baseline's reward: a gap that is no wider is none
-REFERENCES = ("static", "contextual", "genie", "bound", "table")
 
 
 @dataclass(frozen=True)
@@ -138,96 +132,3 @@ def gap_closed(reward: Floats, base: Floats | None, oracle: Floats | None) -> tu
 
 def _half(mean: float, high: float) -> float:
     return high - mean if math.isfinite(high) else math.nan
-
-
-# --- for readers -----------------------------------------------------------------------------------------------------
-
-
-def ranking_text(rows: Sequence[Row]) -> str:
-    """The ranking of one scenario for a terminal: what is earned, and below what it is made of."""
-    first = rows[0]
-    earned = [["policy", "reward", "behind", "gap closed", "of bound", "knows, beside what it played"]]
-    regrets = [f"regret_{name}" for name in REFERENCES if math.isfinite(getattr(first, f"regret_{name}"))]
-    made = [
-        [
-            "policy", *(f"to {name.removeprefix('regret_')}" for name in regrets), "collisions", "sub-opt. static",
-            "sub-opt. context", "us a slot",
-        ]
-    ]  # fmt: skip
-    for row in rows:
-        earned.append(
-            [
-                row.label,
-                _with(row.reward, row.reward_pm, ".4f"),
-                _with(row.behind, row.behind_pm, ".4f"),
-                _with(100 * row.gap_closed, 100 * row.gap_closed_pm, ".1f", "%"),
-                _with(100 * row.share_of_bound, math.nan, ".1f", "%"),
-                row.knows.removeprefix("played states").removeprefix(", ") or "-",
-            ]
-        )
-        made.append(
-            [
-                row.label,
-                *(f"{getattr(row, name):.4f}" for name in regrets),
-                f"{row.collisions:.3f}",
-                f"{row.suboptimal_static:.3f}",
-                f"{row.suboptimal_contextual:.3f}",
-                _with(row.microseconds, math.nan, ".2f"),
-            ]
-        )
-    count = f"{first.replications} replication{'s' * (first.replications > 1)}"
-    return "\n".join(
-        [
-            f"{first.scenario}, perturbation {first.perturbation}: {count} of {first.horizon:,} slots; means a slot",
-            "",
-            aligned(earned),
-            "",
-            aligned(made),
-        ]
-    )
-
-
-LEGEND = """\
-behind       the best learner's reward minus this one's, on the same paths; a learner is who does not know the
-             parameters, and who does may be ahead of it: below 0
-gap closed   (reward - rca-m) / (oracle - rca-m), the oracle being the better of oracle-belief and oracle-whittle;
-             - where the oracle is not clearly ahead of rca-m, by half a per cent
-of bound     reward as a share of the most that can be earned in the long run without seeing more than what is played
-to ...       regret: what is missing to the best fixed channels (static), to the best given the contexts (contextual),
-             in hindsight (genie), to the bound, and to the best fixed channels in means without perturbation (table)
-collisions   picks of a channel with a primary user on it; sub-optimal: picks that M other channels beat
-us a slot    microseconds of processor time, set-up and the simulated world included
-+-           half a 95% interval; of differences on the same paths, much narrower than those of the rewards"""
-
-
-def _with(value: float, half: float, form: str, unit: str = "") -> str:
-    if not math.isfinite(value):
-        return "-"
-    return f"{value:{form}}{unit}" + (f" +-{half:{form}}" if math.isfinite(half) else "")
-
-
-def panels(tables: Sequence[Sequence[Row]]) -> dict[str, tuple[list[Standing], dict[str, float]]]:
-    """Rankings of scenarios as `ranking_figure` draws them."""
-    drawn = {}
-    for table in tables:
-        first = table[0]
-        references = {name: first.reward + getattr(first, f"regret_{name}") for name in ("static", "bound", "genie")}
-        standings = [Standing(row.label, row.knows, row.reward, row.reward_pm) for row in table]
-        name = first.scenario.removesuffix(f"-{first.perturbation}")
-        drawn[f"{name}, {first.perturbation}"] = (standings, references)
-    return drawn
-
-
-def ranking_csv(rows: Sequence[Row]) -> str:
-    """All columns, one row a policy and scenario; empty where there is no value."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: "" if value != value else value for name, value in asdict(row).items()})
-    return text.getvalue()
-
-
-def ranking_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The same for programs: None where there is no value."""
-    return [{name: None if value != value else value for name, value in asdict(row).items()} for row in rows]

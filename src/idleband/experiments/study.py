@@ -12,7 +12,6 @@ from idleband.errors import InputError, unknown
 from idleband.experiments.spec import Experiment, experiment
 from idleband.experiments.store import Store, open_store, read_results, unit_keys
 from idleband.policies.registry import ConfiguredPolicy, policy
-from idleband.reporting.plots import regret_figure
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.run import Tick
@@ -98,6 +97,8 @@ class Study:
 
     def plot(self, path: str | Path | None = None, reference: str = "static") -> "Figure":
         """The regret figure, R(t) / (M ln t); saved where a path is given (.png, .svg, .pdf)."""
+        from idleband.reporting.plots import regret_figure
+
         figure = regret_figure(self.scenario, self.results, reference)
         if path is not None:
             figure.savefig(path)

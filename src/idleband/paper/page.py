@@ -27,7 +27,8 @@ from idleband.paper.claims import (
 )
 from idleband.paper.draw import DARK
 from idleband.paper.figures import Drawing
-from idleband.paper.plan import COST, PARTS, QUICK, SMALLER, Size, Tuning
+from idleband.paper.parts import PARTS
+from idleband.paper.plan import COST, QUICK, SMALLER, Size, Tuning
 from idleband.paper.readings import (
     CLEAR,
     GRID,

@@ -36,16 +36,6 @@ FIGURE_3 = ((MAIN, LINEAR), (MAIN, NEURAL), (SENSED, LINEAR))
 FIGURE_4 = tuple(reading for reading in READINGS if reading.world.model == "linear")
 FIGURE_3_4_SCENARIO = "S1"
 
-# What `--only` takes. Tables I and II and the worked example need no run and are always there.
-PARTS = {
-    "figure1": "regret over time, S1 to S4",
-    "figure2": "sub-optimal picks, S1 to S4 (from the runs of figure 1)",
-    "figure3": "regret against M in S1",
-    "figure4": "regret against beta in S1",
-    "readings": "the other readings of the paper",
-    "map": "where context pays: the margin of MP-LUCB against P(n<1)",
-}
-
 # The kinds of runs by what they cost, with the cost of a slot beside that of a fast policy (for the progress bar).
 FAST, FEWER, WHOLE, DIAGONAL = "fast", "fewer", "whole", "diagonal"
 COST = {FAST: 1.0, FEWER: 1.0, WHOLE: 50.0, DIAGONAL: 15.0}

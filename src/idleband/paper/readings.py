@@ -54,7 +54,7 @@ class Reading:
 
 
 # The 160 x 160 matrix of each network is kept whole in the main reading, as the paper writes it. Elsewhere only its
-# diagonal is: a third of the time, and within 1% of the reward (docs/neural.md).
+# diagonal is: a third of the time, and within 1% of the reward (docs/explanation/neural.md).
 _DIAGONAL = {"covariance": "diagonal"}
 
 MAIN = Reading(

@@ -1,7 +1,7 @@
 """Running the plan into a folder, and finding again what is stored there.
 
     DIR/reproduction.toml    how much is run: horizon, replications, seed
-    DIR/studies/NAME/        one stored study for each experiment of the plan (docs/results.md)
+    DIR/studies/NAME/        one stored study for each experiment of the plan (docs/how-to/read-results.md)
     DIR/report.html          the page; figures/ and claims.csv beside it hold what it shows
 
 Claims, figures and page are made from the stored studies alone.
@@ -23,8 +23,8 @@ from idleband.errors import InputError
 from idleband.experiments.spec import Experiment
 from idleband.experiments.store import check_place, read_manifest
 from idleband.experiments.study import Study, Work, load, run_experiments
+from idleband.paper.parts import PARTS
 from idleband.paper.plan import (
-    PARTS,
     TUNING_OFFSET,
     Choices,
     Run,

@@ -18,7 +18,7 @@ from idleband.paper.claims import (
 )
 from idleband.paper.plan import FIGURE_3_USERS, Size
 from idleband.paper.readings import BASELINES, LINEAR, MAP, PROPOSED, READINGS, TEXTBOOK, TUNED, Reading
-from idleband.reporting.text import aligned
+from idleband.reporting.text import table as text_table
 
 MARKS = {HOLDS: "✓", FAILS: "✗", UNDECIDED: "~"}  # beside the word, for those who look rather than read
 
@@ -170,4 +170,4 @@ def summary_text(claims: list[Judgement]) -> str:
             if any(cell != "-" for cell in cells):
                 rows.append([reading.title if i == 0 else "", role, *cells])
     words = "\n".join(f"{claim:3}  {text}" for claim, text in CLAIMS.items())
-    return f"{words}\n\n{aligned(rows, left=2)}\n\n{map_in_short(claims)}\n{NOTES}\nC5: {in_short(claims)['C5']}"
+    return f"{words}\n\n{text_table(rows, left=2)}\n\n{map_in_short(claims)}\n{NOTES}\nC5: {in_short(claims)['C5']}"

@@ -1,1 +1,1 @@
-"""What people look at."""
+"""Text, tables and figures made from results."""

@@ -1,13 +1,15 @@
-"""Figures, from results alone."""
+"""Figures of results: rewards, regret, and predicted perturbations."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from idleband.arrays import Flags, Floats, Ints
 from idleband.durable import write_durably
+from idleband.errors import unknown
 from idleband.policies.registry import POLICIES
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.prediction_error import Learned
@@ -15,9 +17,10 @@ from idleband.simulation.simulate import Result
 from idleband.simulation.statistics import student_t
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, told apart by colour-blind readers too; a brown instead of its yellow, too pale on white.
+# The palette of Okabe and Ito, safe for colour-blind readers; brown replaces its yellow, too pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D46")
 DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 1, 1, 1)))  # type: ignore[assignment]
 
@@ -28,12 +31,136 @@ REFERENCE_NAMES = {
     "contextual": "the best channels given the contexts",
     "genie": "the best channels in hindsight",
     "table": "the best fixed channels, in means without perturbation",
-    "bound": "the most that can be earned by who sees only what is played",
+    "bound": "the upper bound for policies that observe played channels only",
 }
 
 
+def reward_figure(scenario: Scenario, results: Sequence[Result], reference: str | None = None) -> "Figure":
+    """Draw the reward per slot over time, and below it paired differences to one of the policies.
+
+    Lines are means over replications, bands 95% intervals. Differences are taken replication by replication on the same
+    sample paths, so that their bands are much narrower than those of the rewards.
+
+    Parameters
+    ----------
+    scenario
+        Scenario of the results.
+    results
+        Results on the same sample paths.
+    reference
+        Label of the policy that the others are compared with; by default that with the highest reward at the end.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure. Nothing is written.
+
+    Raises
+    ------
+    InputError
+        If no result has the label `reference`.
+    """
+    from matplotlib.figure import Figure
+
+    ranked = sorted(results, key=lambda result: -float(result.reward[:, -1].mean()))
+    chosen = ranked[0] if reference is None else next((r for r in results if r.label == reference), None)
+    if chosen is None:
+        raise unknown("policy", reference, [result.label for result in results])
+    count = len(results)
+    figure = Figure(figsize=(9.6, max(6.6, 1.0 + 0.19 * (count + 2))), dpi=150, layout="constrained")
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2) if count > 1 else (1, 0.001))
+    styles = _styles([result.label for result in results])
+    ranges: list[Floats] = []
+    for result in ranked:
+        style, several = styles[result.label], result.replications > 1
+        per_slot = result.reward / result.t
+        _draw_band(top, result.t, per_slot, style, several, label=result.label)
+        if result is not chosen:
+            R = min(result.replications, chosen.replications)
+            difference = per_slot[:R] - (chosen.reward / chosen.t)[:R]
+            _draw_band(bottom, result.t, difference, style, R > 1)
+            ranges.append(difference.mean(axis=0)[_settled(result.t)])
+    levels = _draw_references(top, chosen)
+    means = [(result.reward / result.t).mean(axis=0)[_settled(result.t)] for result in results]
+    _set_range(top, [*means, np.array(levels)])
+    top.set_ylabel("reward per slot, up to slot t")
+    bottom.axhline(0, color=styles[chosen.label][0], linewidth=1.2)
+    bottom.set_ylabel(f"difference to {chosen.label}" if len(chosen.label) < 24 else "paired difference")
+    bottom.set_xlabel("slot t")
+    if count > 1:
+        _set_range(bottom, [*ranges, np.zeros(1)])
+    else:
+        bottom.set_visible(False)
+        top.set_xlabel("slot t")
+        top.tick_params(labelbottom=True)
+    R = min(result.replications for result in results)
+    for axes in (top, bottom):
+        if chosen.horizon > 1:
+            axes.set_xscale("log")
+            axes.set_xlim(min(10, max(1, chosen.horizon / 10)), chosen.horizon)
+        axes.grid(True, color="0.92")
+        axes.spines[["top", "right"]].set_visible(False)
+    top.set_title(
+        f"{scenario.name}: K = {scenario.K} channels, M = {scenario.users} users, mean of {R}"
+        f" replication{'s' * (R > 1)}{' with 95% bands' * (R > 1)}",
+        fontsize=11,
+    )
+    handles, labels = top.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8.5)
+    return figure
+
+
+def _draw_band(
+    axes: "Axes", t: Ints, values: Floats, style: tuple[str, Any], several: bool, label: str | None = None
+) -> None:
+    """Draw the mean over replications and, if there are several, its 95% band."""
+    mean, half = student_t(values)
+    colour, dash = style
+    axes.plot(t, mean, color=colour, linestyle=dash, linewidth=1.8, label=label)
+    if several:
+        axes.fill_between(t, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
+
+
+def _draw_references(axes: "Axes", result: Result) -> list[float]:
+    """Draw the long-run levels of the static reference and of the upper bound as grey lines; return them."""
+    levels = []
+    for name, dash, label in (("static", (0, (4, 3)), "static reference"), ("bound", (0, (1, 2)), "upper bound")):
+        level = float(((result.regret(name) + result.reward)[:, -1] / result.horizon).mean())
+        if np.isfinite(level):
+            axes.axhline(level, color="0.45", linewidth=1.1, linestyle=dash, zorder=0, label=label)
+            levels.append(level)
+    return levels
+
+
+def _settled(t: Ints) -> Flags:
+    """Return the checkpoints whose means set the range of an axis: earlier ones vary too much."""
+    return t >= t[-1] / 100
+
+
+def _set_range(axes: "Axes", values: Sequence[Floats]) -> None:
+    """Set the vertical range of axes to that of the values, with a margin."""
+    low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
+    margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+    axes.set_ylim(low - margin, high + margin)
+
+
 def regret_figure(scenario: Scenario, results: Sequence[Result], reference: str = "static") -> "Figure":
-    """The paper's figure 1 for one scenario: R(t) / (M ln t) from t = 2, mean and 95% band over replications."""
+    """Draw the regret on the scale of the paper's figure 1: R(t) / (M ln t) from t = 2, mean and 95% band.
+
+    Parameters
+    ----------
+    scenario
+        Scenario of the results.
+    results
+        Results on the same sample paths.
+    reference
+        What the regret is measured against: `static`, `contextual`, `genie`, `table` or `bound`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure. Nothing is written.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.6, 5.4), dpi=150, layout="constrained")
@@ -44,17 +171,14 @@ def regret_figure(scenario: Scenario, results: Sequence[Result], reference: str 
     for result in results:
         shown = result.t >= 2
         t = result.t[shown]
-        mean, half = student_t(result.regret(reference)[:, shown] / (M * np.log(t)))
-        colour, dash = styles[result.label]
-        axes.plot(t, mean, color=colour, linestyle=dash, linewidth=1.8, label=result.label)
-        if result.replications > 1:
-            axes.fill_between(t, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
-        ends.append(mean[-1] if len(mean) else np.nan)
+        scaled = result.regret(reference)[:, shown] / (M * np.log(t))
+        _draw_band(axes, t, scaled, styles[result.label], result.replications > 1, label=result.label)
+        ends.append(float(scaled[:, -1].mean()) if len(t) else np.nan)
     axes.set_ylabel("regret  R(t) / (M ln t)")
     axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
     if max(result.horizon for result in results) >= 2:
         axes.set_xscale("log")
-    # Policies that never learn lie far above the others: then the axis is logarithmic beyond +-10, and all can be seen.
+    # Policies that never learn lie far above the others. A scale that is logarithmic beyond 10 shows all of them.
     if max(map(abs, axes.get_ylim())) > 100:
         axes.set_yscale("symlog", linthresh=10)
         axes.yaxis.set_major_formatter("{x:g}")
@@ -69,7 +193,7 @@ def regret_figure(scenario: Scenario, results: Sequence[Result], reference: str 
     )
     axes.grid(True, color="0.92")
     axes.spines[["top", "right"]].set_visible(False)
-    # The legend stands beside the curves in the order in which they end, so that a line is found by its height.
+    # The legend is in the order in which the lines end, so that a line is found by its height.
     handles, labels = axes.get_legend_handles_labels()
     order = sorted(range(len(handles)), key=lambda i: -ends[i])
     axes.legend(
@@ -80,7 +204,7 @@ def regret_figure(scenario: Scenario, results: Sequence[Result], reference: str 
 
 
 def _styles(labels: Sequence[str]) -> dict[str, tuple[str, Any]]:
-    """A colour and a dash for each label: a policy of the package keeps its own, whatever it is drawn beside."""
+    """Return a colour and a dash for each label. A policy of the package has the same in every figure."""
     own = {name: (COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS)]) for i, name in enumerate(PACKAGE)}
     others = [label for label in labels if label not in own]
     free = [style for dash in DASHES[1:] for colour in COLOURS if (style := (colour, dash)) not in own.values()]
@@ -88,7 +212,7 @@ def _styles(labels: Sequence[str]) -> dict[str, tuple[str, Any]]:
 
 
 def learned_figure(found: Sequence[Learned]) -> "Figure":
-    """What policies have learned of the perturbation: predicted against true at the end, and the error over time."""
+    """Draw predicted against true perturbations at the end of a run, and the error over time."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(max(9.6, 3.4 * len(found)), 8.2), dpi=150, layout="constrained")
@@ -100,7 +224,7 @@ def learned_figure(found: Sequence[Learned]) -> "Figure":
     margin = 0.15 * (high - low)
     for i, (one, panel) in enumerate(zip(found, panels, strict=True)):
         colour = COLOURS[i % len(COLOURS)]
-        # Points beyond the frame are drawn at its edge: a prediction that is far off must not hide the others.
+        # Points beyond the frame are drawn at its edge, so that one prediction far off does not compress the others.
         for (predicted, true), dot, tone, name in (
             (one.pairs_fresh, 4, "0.72", "fresh contexts"),
             (one.pairs_played, 3, colour, "played, last tenth"),
@@ -120,7 +244,7 @@ def learned_figure(found: Sequence[Learned]) -> "Figure":
     panels[0].legend(loc="lower right", fontsize=8, framealpha=0.8, edgecolor="none", markerscale=3)
     axes.axhline(1.0, color="0.6", linewidth=0.8, zorder=0)
     axes.axhline(0.1, color="0.6", linewidth=0.8, zorder=0, linestyle=(0, (5, 4)))
-    axes.set(xscale="log", yscale="log", xlabel="slot t", ylabel="error / spread of the perturbation")
+    axes.set(xscale="log", yscale="log", xlabel="slot t", ylabel="error / standard deviation of the perturbation")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.grid(True, color="0.92")
     axes.spines[["top", "right"]].set_visible(False)
@@ -128,76 +252,15 @@ def learned_figure(found: Sequence[Learned]) -> "Figure":
     first = found[0]
     R, model = first.replications, first.scenario.perturbation.kind
     figure.suptitle(
-        f"{first.scenario.name}, {model} model: what was learned after {first.horizon:,} slots\n"
+        f"{first.scenario.name}, perturbation model {model}: predictions after {first.horizon:,} slots\n"
         f"root mean square error over {R} replication{'s' * (R > 1)}; 1 is no better than a constant",
         fontsize=11,
     )
     return figure
 
 
-class Standing(NamedTuple):
-    """A policy in a ranking, as it is drawn."""
-
-    label: str
-    knows: str
-    reward: float
-    half: float  # of its interval; nan: none
-
-
-KNOWN_COLOURS = {
-    "played states": "#0072B2",
-    "contexts": "#009E73",
-    "parameters": "#E69F00",
-    "all states": "#999999",
-}
-
-
-def ranking_figure(panels: Mapping[str, tuple[Sequence[Standing], Mapping[str, float]]]) -> "Figure":
-    """Rewards of policies side by side, one panel a scenario, best first on average; references are dotted lines."""
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
-    labels = list(dict.fromkeys(one.label for standings, _ in panels.values() for one in standings))
-    means = {
-        label: float(np.mean([s.reward for standings, _ in panels.values() for s in standings if s.label == label]))
-        for label in labels
-    }
-    order = {label: i for i, label in enumerate(sorted(labels, key=lambda label: means[label]))}
-    width, height = 2.6 + 2.6 * len(panels), 1.6 + 0.23 * len(labels)
-    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
-    for i, (title, (standings, references)) in enumerate(panels.items()):
-        axes = figure.add_subplot(1, len(panels), i + 1)
-        for one in standings:
-            # The most that is known gives the colour.
-            colour = next(tone for word, tone in reversed(KNOWN_COLOURS.items()) if word in one.knows)
-            half = one.half if np.isfinite(one.half) else 0.0
-            axes.errorbar(one.reward, order[one.label], xerr=half, fmt="o", color=colour, markersize=5, elinewidth=1.2)
-        for j, (name, value) in enumerate(references.items()):
-            if np.isfinite(value):
-                axes.axvline(value, color="0.55", linewidth=0.9, linestyle=(0, (1, 1.5)), zorder=0)
-                axes.text(
-                    value, len(labels) - 0.3 + 0.9 * (j % 2), name, fontsize=7, color="0.35", ha="center", va="bottom"
-                )
-        axes.set_ylim(-0.7, len(labels) + 1.4)
-        axes.set_yticks(range(len(labels)), list(order) if i == 0 else [], fontsize=8)
-        axes.set_title(title, fontsize=10)
-        axes.set_xlabel("reward a slot", fontsize=8)
-        axes.tick_params(axis="x", labelsize=8)
-        axes.grid(True, color="0.93")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    handles = [Line2D([], [], marker="o", linestyle="", color=tone, label=w) for w, tone in KNOWN_COLOURS.items()]
-    figure.legend(handles=handles, title="knows", loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    return figure
-
-
-def save_figures(scenario: Scenario, results: Sequence[Result], folder: Path) -> list[Path]:
-    """The regret figure as PNG and SVG in a folder; the paths."""
-    return save_figure(regret_figure(scenario, results), folder / "regret")
-
-
 def save_figure(figure: "Figure", stem: Path) -> list[Path]:
-    """A figure as PNG and SVG; the paths."""
+    """Write a figure as PNG and SVG; return the paths."""
     paths = [stem.with_name(stem.name + ending) for ending in (".png", ".svg")]
     for path in paths:
         buffer = io.BytesIO()

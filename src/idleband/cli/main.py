@@ -1,0 +1,73 @@
+"""Entry point of the command line: parse the arguments, call the command, report errors in one line."""
+
+import importlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from idleband.cli.parser import build_parser
+from idleband.errors import IdlebandError, InputError
+
+# Status codes of the process.
+SUCCESS, FAILURE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+# The module below idleband.cli and the function that carry out each command. A module is imported when its command is
+# called, so that commands which need no compiler, pandas or matplotlib start quickly.
+COMMANDS = {
+    "run": ("experiments", "run"),
+    "compare": ("experiments", "compare"),
+    "learned": ("experiments", "learned"),
+    "plot": ("experiments", "plot"),
+    "reproduce": ("paper", "reproduce"),
+    "report": ("paper", "report"),
+    "serve": ("service", "serve"),
+    "scenarios": ("information", "scenarios"),
+    "policies": ("information", "policies"),
+    "show": ("information", "show"),
+    "cost": ("information", "cost"),
+    "bench": ("information", "bench"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit.
+
+    The exit status is 0 on success, 2 for invalid input, 1 for other errors such as a full disk, and 130 after Ctrl-C.
+
+    Parameters
+    ----------
+    arguments
+        Command-line arguments without the program name; by default those of the process.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character shows its code
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            options = build_parser().parse_args(arguments)
+            module, function = COMMANDS[options.command]
+            getattr(importlib.import_module(f"idleband.cli.{module}"), function)(options)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        sys.exit(SUCCESS)
+    except InputError as error:
+        _exit(str(error), BAD_INPUT)
+    except IdlebandError as error:
+        _exit(str(error), FAILURE)
+    except BrokenPipeError:  # the reader of a pipe closed it, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(SUCCESS)
+    except OSError as error:  # for example a full disk while a figure is written
+        _exit(f"{error.filename or 'output'}: {error.strerror or error}", FAILURE)
+    except MemoryError as error:
+        _exit(f"not enough memory: {error or 'fewer channels or threads need less'}", FAILURE)
+    except KeyboardInterrupt:
+        _exit("interrupted; finished work is kept, and the same command continues from there", INTERRUPTED)
+
+
+def _exit(message: str, status: int) -> NoReturn:
+    print(f"idleband: {message}", file=sys.stderr)
+    sys.exit(status)

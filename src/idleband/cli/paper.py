@@ -1,0 +1,63 @@
+"""Commands of the reproduction: reproduce and report."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+
+from idleband.cli.arguments import output_folder, thread_count
+from idleband.cli.progress import ProgressBar
+from idleband.errors import unknown
+from idleband.paper.page import Page, write_report
+from idleband.paper.parts import PARTS
+from idleband.paper.plan import QUICK, Size
+from idleband.paper.run import check_size
+from idleband.paper.run import reproduce as run_parts
+from idleband.paper.summary import claim_rows, summary_text
+
+
+def reproduce(options: argparse.Namespace) -> None:
+    """Run the parts of the reproduction that are not stored yet and write the report."""
+    for part in options.only or ():
+        if part not in PARTS:
+            raise unknown("part", part, PARTS)
+    values = asdict(QUICK if options.quick else Size()) | {"seed": options.seed}
+    if options.replications is not None:
+        values |= dict.fromkeys(("replications", "fewer", "neural", "neural_fewer"), options.replications)
+    size = check_size(where="--", **values)
+    out = output_folder(options, "paper-quick" if options.quick else "paper")
+    start = perf_counter()
+    with ProgressBar(rate=False) as bar:
+        run_parts(
+            out, size, options.only or tuple(PARTS), threads=thread_count(options), started=bar.expect,
+            preparing=bar.compiling, progress=bar.advance,
+        )  # fmt: skip
+        bar.message("drawing")
+        page = write_report(out)
+    _print_page(options, page, f"{perf_counter() - start:.0f} s; ")
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write the report again from stored results."""
+    _print_page(options, write_report(Path(options.folder)))
+
+
+def _print_page(options: argparse.Namespace, page: Page, elapsed: str = "") -> None:
+    if options.json:
+        answer = {
+            "report": str(page.report),
+            "size": asdict(page.size),
+            "missing": page.missing,
+            "seconds": page.seconds,
+            "claims": claim_rows(page.claims),
+        }
+        print(json.dumps(answer, indent=1, allow_nan=False))
+        return
+    print(summary_text(page.claims))
+    if page.missing:
+        print(f"\nnot run: {', '.join(page.missing)}\nto continue: {page.command}")
+    if page.size.horizon < Size().horizon:
+        print(f"\nshort version ({page.size.horizon:,} slots): verdicts at this size are not conclusive")
+    print(f"\n{elapsed}{page.seconds / 60:.1f} minutes of processor time in the results")
+    print(f"report:  {page.report}\nclaims:  {page.report.with_name('claims.csv')}")

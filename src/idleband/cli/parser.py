@@ -1,0 +1,226 @@
+"""Arguments of the command line. This module imports nothing that is slow to load."""
+
+import argparse
+import difflib
+from importlib.metadata import version
+from typing import Any, NoReturn
+
+from idleband.errors import InputError
+from idleband.paper.parts import PARTS
+
+# Policies that `compare` ranks by default.
+SHORTLIST = ("rca-m", "mp-ucb", "mp-lucb", "mp-belief", "mp-belief-lucb", "oracle-belief", "oracle-whittle")
+# Policies between which `compare` measures the gap closed; the same as idleband.experiments.ranking.NEEDED.
+GAP_REFERENCES = ("rca-m", "oracle-belief", "oracle-whittle")
+PERTURBATIONS = ("none", "linear", "quadratic", "cosine")
+SCALES = ("reward", "paper")
+
+SCENARIO = "SCENARIO|FILE.toml"
+POLICY = "NAME[:key=value,...]"
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises InputError, accepts no abbreviations and suggests the closest option.
+
+    Its arguments and commands can be listed, for suggestions and for the reference in the documentation.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self.arguments: list[argparse.Action] = []
+        self.commands: dict[str, Parser] = {}
+        self.summary = ""  # one line, for a command
+        super().__init__(allow_abbrev=False, **settings)
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """Add an argument and remember it."""
+        action = super().add_argument(*names, **settings)
+        self.arguments.append(action)
+        return action
+
+    def error(self, message: str) -> NoReturn:
+        """Raise InputError instead of printing the usage and exiting."""
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown arguments here: the parser of a command has other options than the parser above it."""
+        found, unrecognized = super().parse_known_args(args, namespace)
+        if unrecognized:
+            options = [option for argument in self.arguments for option in argument.option_strings]
+            close = difflib.get_close_matches(unrecognized[0], options, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            self.error(f"unrecognized arguments: {' '.join(unrecognized)}{hint}")
+        return found, unrecognized
+
+
+def build_parser() -> Parser:
+    """Return the parser of the whole command line."""
+    parser = Parser(
+        prog="idleband",
+        description="Simulate and run policies that assign idle radio channels to secondary users.",
+        epilog="`idleband COMMAND --help` describes a command and its options.",
+    )
+    parser.add_argument("--version", action="version", version=f"idleband {version('idleband')}")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=Parser)
+    _add_experiments(commands)
+    _add_paper(commands)
+    _add_serve(commands)
+    _add_information(commands)
+    return parser
+
+
+def _add(commands: Any, name: str, summary: str, details: str = "") -> Parser:
+    command: Parser = commands.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}. {details}"
+    )
+    return command
+
+
+def _add_experiments(commands: Any) -> None:
+    run = _add(
+        commands, "run", "run an experiment from a preset or a TOML file",
+        "The same command continues an interrupted experiment; with more policies or replications it extends it.",
+    )  # fmt: skip
+    run.add_argument("what", metavar=SCENARIO, help="a preset, S1 to S4, or an experiment file")
+    _add_policy(run, "default: those of the file, or all policies of the package")
+    run.add_argument("--horizon", metavar="T", help="number of slots (default 1e5, at most 1e10)")
+    run.add_argument("--replications", metavar="R", help="number of independent replications (default 5)")
+    run.add_argument("--seed", metavar="N", help="seed of the random streams (default 0)")
+    _add_output(run, "results/NAME")
+    _add_scale(run)
+
+    compare = _add(
+        commands, "compare", "rank policies side by side, with paired intervals",
+        "The column 'gap closed' places a policy between rca-m (0 per cent) and the better of oracle-belief and"
+        " oracle-whittle (100 per cent). These three are part of the default list and of --all. Where other policies"
+        " are named with --policy, none is added, and the column is empty without them.",
+    )  # fmt: skip
+    compare.add_argument(
+        "what", metavar=SCENARIO, nargs="+",
+        help="presets (S1, or S1..S4 for a range), or files, of which the [scenario] is used",
+    )  # fmt: skip
+    compare.add_argument("--all", action="store_true", help="rank every policy of the package")
+    _add_policy(compare, f"may be combined with --all; default: {', '.join(SHORTLIST)}")
+    _add_size(compare, horizon="1e5", replications="5")
+    _add_output(compare, "results/compare")
+
+    learned = _add(commands, "learned", "compare the perturbation that policies predict with the true one")
+    learned.add_argument("what", metavar=SCENARIO)
+    _add_policy(learned, "must have a model of the perturbation; default: mp-lucb and mp-nucb")
+    _add_size(learned, horizon="5e4", replications="3")
+    learned.add_argument("--out", metavar="DIR", help="folder for figure and table (default results/NAME-learned)")
+
+    plot = _add(commands, "plot", "draw the figures of stored results again")
+    plot.add_argument("folder", metavar="DIR", help="a folder written by run, compare or reproduce")
+    _add_scale(plot)
+
+    for command in (run, compare, learned):
+        _add_perturbation(command)
+        _add_json(command)
+
+
+def _add_paper(commands: Any) -> None:
+    reproduce = _add(
+        commands, "reproduce", "reproduce the paper: tables, figures, claims with verdicts, and one report",
+        "The same command continues an interrupted reproduction.",
+    )  # fmt: skip
+    reproduce.add_argument("--quick", action="store_true", help="a short version: 10^4 slots, three replications")
+    reproduce.add_argument(
+        "--only", action="append", metavar="PART", help=f"one part; may be repeated; one of {', '.join(PARTS)}"
+    )
+    reproduce.add_argument(
+        "--replications", metavar="R", help="replications of every policy (default 20, fewer for MP-NUCB and the map)"
+    )
+    reproduce.add_argument("--seed", metavar="N", default="0", help="seed of the random streams (default 0)")
+    _add_output(reproduce, "results/paper, or results/paper-quick")
+    report = _add(commands, "report", "write the report of a reproduction again from stored results")
+    report.add_argument("folder", metavar="DIR", help="a folder written by reproduce")
+    for command in (reproduce, report):
+        _add_json(command)
+
+
+def _add_serve(commands: Any) -> None:
+    serve = _add(commands, "serve", "assign channels over HTTP, with a live web page")
+    serve.add_argument("--data", metavar="DIR", required=True, help="folder of the journal")
+    serve.add_argument(
+        "--policy", metavar=POLICY, help="a policy, or file.py:NAME (not needed for an allocator that exists)"
+    )
+    serve.add_argument("--channels", metavar="K", help="number of channels")
+    serve.add_argument("--users", metavar="M", help="channels assigned in a slot, at most")
+    serve.add_argument("--dimension", metavar="d", help="length of a context vector")
+    serve.add_argument("--name", help="name of the allocator (default main)")
+    serve.add_argument(
+        "--set", action="append", metavar="KEY=VALUE", default=[],
+        help="another setting of the allocator: feedback, rewards, patience, fallback, incumbent, deadline,"
+        " collision_limit or seed; may be repeated",
+    )  # fmt: skip
+    serve.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1; any other requires a token)"
+    )
+    serve.add_argument("--port", default="8765", help="port to listen on (default 8765; 0: any free port)")
+    serve.add_argument("--token-file", metavar="FILE", help="file with the token that clients must send")
+    serve.add_argument("--body", metavar="BYTES", default=str(4 * 2**20), help="largest request body (default 4 MiB)")
+    serve.add_argument(
+        "--rate", metavar="N", default="20000", help="requests per second from one address, at most (default 20000)"
+    )
+    serve.add_argument("--connections", metavar="N", default="256", help="open connections, at most (default 256)")
+    serve.add_argument("--station", metavar="SCENARIO", help="run a simulated base station on this scenario")
+    serve.add_argument("--pace", metavar="N", default="10", help="slots per second of that station (default 10)")
+
+
+def _add_information(commands: Any) -> None:
+    scenarios = _add(commands, "scenarios", "list the presets")
+    policies = _add(commands, "policies", "list the policies, or describe one with its parameters")
+    policies.add_argument("name", metavar="NAME", nargs="?", help="the policy to describe (default: list all)")
+    show = _add(commands, "show", "describe a scenario: channels, means, best channels, upper bound")
+    show.add_argument("what", metavar=SCENARIO)
+    show.add_argument("--seed", metavar="N", default="0", help="seed of the theta shown, if it is drawn (default 0)")
+    _add_perturbation(show)
+    cost = _add(commands, "cost", "compute the regret per slot of a fixed set of channels, without perturbation")
+    cost.add_argument("what", metavar=SCENARIO)
+    cost.add_argument("channels", metavar="CHANNELS", help="M channels by name or index from 0: ch1,ch2 or 0,1")
+    bench = _add(commands, "bench", "measure the speed of every policy on this machine")
+    for command in (scenarios, policies, show, cost, bench):
+        _add_json(command)
+
+
+# --- options that several commands share -----------------------------------------------------------------------------
+
+
+def _add_policy(command: Parser, note: str) -> None:
+    command.add_argument(
+        "--policy", action="append", metavar=POLICY,
+        help=f"a policy, or file.py:NAME for a policy of your own; may be repeated ({note})",
+    )  # fmt: skip
+
+
+def _add_size(command: Parser, horizon: str, replications: str) -> None:
+    command.add_argument("--horizon", metavar="T", default=horizon, help=f"number of slots (default {horizon})")
+    command.add_argument(
+        "--replications", metavar="R", default=replications,
+        help=f"number of independent replications (default {replications})",
+    )  # fmt: skip
+    command.add_argument("--seed", metavar="N", default="0", help="seed of the random streams (default 0)")
+
+
+def _add_output(command: Parser, default: str) -> None:
+    command.add_argument("--out", metavar="DIR", help=f"folder for the results (default {default})")
+    command.add_argument("--threads", metavar="N", help="number of threads (default: one per core)")
+
+
+def _add_scale(command: Parser) -> None:
+    command.add_argument(
+        "--scale", metavar="SCALE", default=SCALES[0],
+        help="what the figure shows: reward (default), reward per slot and paired differences to the best policy;"
+        " or paper, regret divided by M ln t as in the paper's figure 1",
+    )  # fmt: skip
+
+
+def _add_perturbation(command: Parser) -> None:
+    command.add_argument(
+        "--perturbation", metavar="MODEL",
+        help=f"perturbation model to use instead of the scenario's: {', '.join(PERTURBATIONS)}, or FILE.py:NAME",
+    )  # fmt: skip
+
+
+def _add_json(command: Parser) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON")

@@ -1,0 +1,80 @@
+"""The command serve: an allocator over HTTP."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from idleband import validation
+from idleband.allocator.settings import Settings
+from idleband.cli.arguments import read_policy
+from idleband.errors import InputError
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Start the HTTP service and run until it is stopped."""
+    try:
+        from idleband.service.http import Limits
+        from idleband.service.serve import Place, read_token
+        from idleband.service.serve import serve as run_service
+    except ImportError as error:
+        raise InputError(f"serve: needs {error.name}; pip install 'idleband[serve]'") from None
+    place = Place(
+        data=Path(options.data),
+        host=options.host,
+        port=validation.whole(options.port, "--port", 0, 65535),
+        token=read_token(options.token_file),
+        limits=Limits(
+            validation.whole(options.body, "--body", 1000, 2**31),
+            validation.whole(options.rate, "--rate", 1, 10**9),
+            validation.whole(options.connections, "--connections", 1, 10**5),
+        ),
+        station=options.station,
+        pace=validation.whole(options.pace, "--pace", 1, 10**6),
+    )
+    run_service(place, options.name, _allocator_settings(options))
+
+
+def _allocator_settings(options: argparse.Namespace) -> Settings | None:
+    """Return the settings of the allocator to create, or None if no policy is given."""
+    given: dict[str, Any] = {}
+    for setting in options.set:
+        key, equals, value = setting.partition("=")
+        if not equals or key not in SETTINGS:
+            raise InputError(f"--set {setting}: must be KEY=VALUE, KEY one of {', '.join(SETTINGS)}")
+        given[key] = SETTINGS[key](value)
+    if options.policy is None:
+        for key in ("channels", "users", "dimension"):
+            if getattr(options, key) is not None:
+                raise InputError(f"--{key}: must come with --policy")
+        if given:
+            raise InputError(f"--set {options.set[0]}: must come with --policy")
+        return None
+    configured = read_policy(options.policy)
+    file, colon, _ = options.policy.partition(".py:")
+    name = f"{file}.py:{configured.policy.name}" if colon else configured.policy.name
+    size = {key: getattr(options, key) for key in ("channels", "users", "dimension")}
+    for key, value in size.items():
+        if value is None:
+            raise InputError(f"--{key}: must be given with --policy")
+    return Settings.checked({"policy": name, "parameters": configured.values, **size, **given})
+
+
+def _float_or_text(value: str) -> Any:
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+# Keys that --set accepts, with the conversion of their values.
+SETTINGS: dict[str, Callable[[str], Any]] = {
+    "feedback": str,
+    "fallback": str,
+    "incumbent": str,
+    "patience": str,
+    "seed": str,
+    "deadline": _float_or_text,
+    "collision_limit": _float_or_text,
+    "rewards": lambda text: [_float_or_text(part) for part in text.split(",")],
+}
