@@ -12,19 +12,19 @@ from time import perf_counter
 import idleband as ib
 from idleband.policies.registry import policy
 from idleband.simulation.bench import microseconds
-from idleband.simulation.simulate import Unit, run_units
+from idleband.simulation.scheduler import ScheduledTask, Task, run_tasks
 
 
-def threads(slots: int = 400_000, units: int = 8, rounds: int = 5) -> None:
-    """Two threads against one, on the same units; the best of five of each, in turn."""
+def threads(slots: int = 400_000, tasks: int = 8, rounds: int = 5) -> None:
+    """Two threads against one, on the same tasks; the best of five of each, in turn."""
     world = ib.scenario("S1")
     for name in ("mp-ucb", "mp-lucb"):
-        work = [Unit(policy(name), i) for i in range(units)]
+        work = [ScheduledTask(world, Task(policy(name), i), slots, 0, lambda *_: None) for i in range(tasks)]
         best = {1: float("inf"), 2: float("inf")}
         for _ in range(rounds):
             for n in best:
                 began = perf_counter()
-                run_units(world, work, slots, 0, lambda *_: None, threads=n)
+                run_tasks(work, threads=n)
                 best[n] = min(best[n], perf_counter() - began)
         print(f"two threads, {name}: {best[1] / best[2]:.2f} times one")
 

@@ -41,7 +41,7 @@ from idleband.simulation import loop
 from idleband.simulation.loop import SamplePath
 from idleband.simulation.path import path_parameters
 from idleband.simulation.run import PolicyRun
-from idleband.simulation.simulate import cores
+from idleband.simulation.scheduler import cores
 from idleband.simulation.statistics import interval
 
 Floats = npt.NDArray[np.float64]

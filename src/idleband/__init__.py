@@ -18,7 +18,8 @@ from idleband.scenario.build import scenario
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.user_models import register_perturbation
 from idleband.simulation.prediction_error import Learned, learned, learned_chains
-from idleband.simulation.simulate import Result, simulate
+from idleband.simulation.result import Result
+from idleband.simulation.simulate import simulate
 
 __version__ = version("idleband")
 

@@ -125,7 +125,7 @@ def test_run_and_plot_in_processes_of_their_own(idleband: Run) -> None:
     assert again.stdout == "out/reward.png\nout/reward.svg\n"
     assert Path("out/reward.png").read_bytes().startswith(b"\x89PNG")
 
-    assert "slots, 6 of 6 tasks already stored\n" in idleband(*arguments).stdout
+    assert "slots, 6 of 6 tasks already there\n" in idleband(*arguments).stdout
 
 
 def test_scale_of_the_paper_writes_the_regret_figure(ok: Callable[..., str]) -> None:
@@ -232,10 +232,10 @@ def test_compare_ranks_named_policies_and_adds_none(ok: Callable[..., str]) -> N
         assert list(part.reward) == sorted(part.reward, reverse=True)
         assert (Path("c") / name / "reward.png").stat().st_size > 10_000
     assert Path("c/ranking.png").stat().st_size > 10_000
-    before = {path: path.stat().st_mtime_ns for path in Path("c").glob("*/units/*")}
+    before = {path: path.stat().st_mtime_ns for path in Path("c").glob("*/tasks/*")}
     data = json.loads(ok(*arguments, "--json"))
     assert [row["reward"] for row in data["ranking"]] == list(table.reward)
-    assert {path: path.stat().st_mtime_ns for path in Path("c").glob("*/units/*")} == before
+    assert {path: path.stat().st_mtime_ns for path in Path("c").glob("*/tasks/*")} == before
     assert ok("plot", "c").splitlines() == [
         f"c/{name}/reward.{kind}" for name in ("S1", "S2") for kind in ("png", "svg")
     ]

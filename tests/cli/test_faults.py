@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import idleband as ib
-from idleband.simulation.simulate import Job, Outcome, Unit, run_jobs
+from idleband.progress import Progress
+from idleband.simulation.scheduler import ScheduledTask, Task, TaskResult, run_tasks
 from tests.cli.calls import SMALL, command, contents, one_line
 from tests.own_policy import MINE
 
@@ -40,7 +41,7 @@ def limited(limit: int, *arguments: object, **options: Any) -> subprocess.Comple
     ("largest", "message"),
     [
         ("experiment.toml", "out/experiment.toml: cannot be written: File too large"),
-        ("units/*.npz", "out/units/"),
+        ("tasks/*.npz", "out/tasks/"),
         ("results.parquet", "out/results.parquet: cannot be written: File too large"),
         ("reward.png", "out/reward.png"),
     ],
@@ -124,34 +125,36 @@ def test_ctrl_c_within_a_long_task(finished: Path) -> None:  # finished: the loo
 @pytest.mark.parametrize("gap", [None, 0.02])
 def test_ctrl_c_keeps_finished_tasks_and_the_same_command_continues(ok: Callable[..., str], gap: float | None) -> None:
     arguments = ("run", "S1", "--policy", "mp-random", "--horizon", 200_000, "--replications", 12, "--out", "out")
-    units = Path("out/units")
-    status, err, _ = interrupted([*arguments, "--threads", 1], lambda: len(list(units.glob("*.npz"))) >= 3, gap)
+    tasks = Path("out/tasks")
+    status, err, _ = interrupted([*arguments, "--threads", 1], lambda: len(list(tasks.glob("*.npz"))) >= 3, gap)
     # A second Ctrl-C may fall into the end of the interpreter, where it ends the process as a shell expects: 130, too.
     assert status == 130 or (gap is not None and status == -signal.SIGINT)
     assert err == "idleband: interrupted; finished work is kept, and the same command continues from there\n"
-    kept = contents(units)
+    kept = contents(tasks)
     assert 3 <= len(kept) < 24
-    assert f", {len(kept)} of 24 tasks already stored\n" in ok(*arguments)
-    assert len(contents(units)) == 24
-    assert kept.items() <= contents(units).items()
+    assert f", {len(kept)} of 24 tasks already there\n" in ok(*arguments)
+    assert len(contents(tasks)) == 24
+    assert kept.items() <= contents(tasks).items()
     assert ib.load("out")["mp-random"].replications == 12
 
 
 def test_ctrl_c_ends_the_threads_within_a_segment() -> None:
-    finished: list[Unit] = []
-    sent: list[int] = []
+    finished: list[Task] = []
 
-    def keep(unit: Unit, outcome: Outcome) -> None:
-        finished.append(unit)
+    class Interrupt(Progress):
+        sent = False
 
-    def interrupt(slots: int) -> None:
-        if not sent:
-            sent.append(slots)
-            signal.raise_signal(signal.SIGINT)
+        def advance(self, slots: float) -> None:
+            if not self.sent:
+                self.sent = True
+                signal.raise_signal(signal.SIGINT)
 
-    unit, before = Unit(ib.policy("mp-random"), 0), active_count()
+    def keep(task: Task, result: TaskResult) -> None:
+        finished.append(task)
+
+    task, before = Task(ib.policy("mp-random"), 0), active_count()
     with pytest.raises(KeyboardInterrupt):
-        run_jobs([Job(ib.scenario("S1"), unit, 3_000_000, 0, keep, interrupt)])
+        run_tasks([ScheduledTask(ib.scenario("S1"), task, 3_000_000, 0, keep, Interrupt())])
     assert not finished
     assert active_count() == before
 

@@ -241,7 +241,7 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "name", "arguments", "message"),
     [
-        (cut, "units/*.npz", ["run", "S1", *SMALL, "--out", "out"], "damaged"),
+        (cut, "tasks/*.npz", ["run", "S1", *SMALL, "--out", "out"], "damaged"),
         (cut, "results.parquet", ["plot", "out"], "out/results.parquet: damaged"),
         (cut, "plays.parquet", ["plot", "out"], "out/plays.parquet: damaged"),
         (cut, "experiment.toml", ["plot", "out"], "out/experiment.toml: "),
@@ -249,7 +249,7 @@ def cut(path: Path) -> None:
         (Path.unlink, "experiment.toml", ["plot", "out"], "out: holds no experiment"),
         (Path.unlink, "results.parquet", ["plot", "out"], "out: not finished (results.parquet is missing)"),
         (Path.unlink, "plays.parquet", ["plot", "out"], "out: not finished (plays.parquet is missing)"),
-        (cut, "units/*.npz", ["run", "S1", *SMALL, "--replications", "3", "--out", "out"], "damaged"),
+        (cut, "tasks/*.npz", ["run", "S1", *SMALL, "--replications", "3", "--out", "out"], "damaged"),
         (damage_table_of_another_kind, "results.parquet", ["plot", "out"], "out/results.parquet: "),
         (lambda path: path.write_text(path.read_text().replace("seed = 0", 'seed = "x"')),
             "experiment.toml", ["plot", "out"], "seed"),

@@ -36,7 +36,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def stored(reproduced: Path) -> Path:
     """Return a copy without the files that are only needed to continue."""
-    return shutil.copytree(reproduced, Path("out"), ignore=shutil.ignore_patterns("units"))
+    return shutil.copytree(reproduced, Path("out"), ignore=shutil.ignore_patterns("tasks"))
 
 
 def same_results(folder: Path, other: Path) -> None:
@@ -48,18 +48,18 @@ def same_results(folder: Path, other: Path) -> None:
         assert (folder / name).read_bytes() == (other / name).read_bytes(), name
 
 
-def units(folder: Path) -> dict[str, tuple[int, bytes]]:
+def tasks(folder: Path) -> dict[str, tuple[int, bytes]]:
     """Return the modification time and the content of every stored task."""
     return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.rglob("*.npz")}
 
 
 def test_repeated_command_simulates_nothing_again(ok: Callable[..., str], reproduced: Path) -> None:
     folder = shutil.copytree(reproduced, Path("out"))
-    before = units(folder)
+    before = tasks(folder)
     text = ok(*SMALL, "--out", folder)
     assert " s; " in text.splitlines()[-3]
     answer = json.loads(ok(*SMALL, "--out", folder, "--json"), parse_constant=pytest.fail)
-    assert units(folder) == before
+    assert tasks(folder) == before
     same_results(folder, reproduced)
     assert answer["report"] == "out/report.html"
     assert answer["missing"] == OTHERS
@@ -95,7 +95,7 @@ def test_report_and_plot_use_stored_results_only(ok: Callable[..., str], reprodu
     assert ok("plot", stored) == "out/figures/figure4.png\n"
     same_results(stored, reproduced)
     assert json.loads(ok("report", stored, "--json"))["missing"] == OTHERS
-    assert not list(stored.rglob("units"))
+    assert not list(stored.rglob("tasks"))
 
 
 def test_ctrl_c_keeps_finished_work_and_the_same_command_continues(ok: Callable[..., str], reproduced: Path) -> None:
@@ -103,7 +103,7 @@ def test_ctrl_c_keeps_finished_work_and_the_same_command_continues(ok: Callable[
         command(*SMALL, "--threads", 1, "--out", "out"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        while len(list(Path("out").glob("studies/*/units/*.npz"))) < 12:
+        while len(list(Path("out").glob("studies/*/tasks/*.npz"))) < 12:
             assert process.poll() is None, process.communicate()
             time.sleep(0.002)
         process.send_signal(signal.SIGINT)

@@ -17,14 +17,14 @@ import pyarrow.parquet
 import idleband
 
 POLICIES = ("mp-random", "mp-ucb")
-HORIZON = 10_000  # some 5 ms a unit
+HORIZON = 10_000  # some 5 ms a task
 MORE = 24  # replications at first, and how many are added whenever nothing is left to do
 
 
 class Report(NamedTuple):
     kills: int
-    progress: int  # kills that fell between the first and the last unit of a run
-    units: int  # in the end
+    progress: int  # kills that fell between the first and the last task of a run
+    tasks: int  # in the end
     seconds: float
 
 
@@ -41,8 +41,8 @@ def finish(process: subprocess.Popen[bytes]) -> None:
     assert (process.returncode, errors) == (0, b"")
 
 
-def units(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (folder / "units").glob("*.npz")}
+def tasks(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "tasks").glob("*.npz")}
 
 
 def stamp(path: Path) -> int:
@@ -93,25 +93,25 @@ def kill_and_restart(place: Path, kills: int, seed: int = 0) -> Report:
         assert process.returncode in (0, -signal.SIGKILL)  # 0: it had ended before
         done += process.returncode != 0
 
-        now, all_units = units(folder), replications * (len(POLICIES) + 1)
-        assert kept.items() <= now.items(), "a finished unit was lost or changed"
-        progress += process.returncode != 0 and len(kept) < len(now) < all_units
+        now, all_tasks = tasks(folder), replications * (len(POLICIES) + 1)
+        assert kept.items() <= now.items(), "a finished task was lost or changed"
+        progress += process.returncode != 0 and len(kept) < len(now) < all_tasks
         kept = now
-        if len(now) == all_units:
+        if len(now) == all_tasks:
             replications += MORE
 
     finish(start(folder, replications))
-    assert kept.items() <= units(folder).items()
+    assert kept.items() <= tasks(folder).items()
     finish(start(place / "whole", replications))
-    assert units(folder) == units(place / "whole")
-    assert len(units(folder)) == replications * (len(POLICIES) + 1)
+    assert tasks(folder) == tasks(place / "whole")
+    assert len(tasks(folder)) == replications * (len(POLICIES) + 1)
     for name in ("results.parquet", "plays.parquet"):
         one, other = (pyarrow.parquet.read_table(path / name) for path in (folder, place / "whole"))
         assert one.equals(other, check_metadata=True), name
     rows = pyarrow.parquet.read_table(folder / "results.parquet").select(["label", "replication", "t"]).to_pylist()
     assert len({tuple(row.values()) for row in rows}) == len(rows)
     assert not list(folder.rglob(".tmp-*"))
-    return Report(done, progress, len(units(folder)), time.monotonic() - began)
+    return Report(done, progress, len(tasks(folder)), time.monotonic() - began)
 
 
 def test_kill_9_at_random_moments(tmp_path: Path) -> None:
@@ -123,6 +123,6 @@ def test_kill_9_at_random_moments(tmp_path: Path) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         report = kill_and_restart(Path(place), int(sys.argv[1]) if len(sys.argv) > 1 else 20)
-    print(f"{report.kills} kills, {report.progress} of them between the first and the last unit of a run")
-    print(f"{report.units} units survived, {report.seconds:.0f} s")
+    print(f"{report.kills} kills, {report.progress} of them between the first and the last task of a run")
+    print(f"{report.tasks} tasks survived, {report.seconds:.0f} s")
     print("nothing lost, nothing twice, every restart worked; results as those of a run that nobody killed")

@@ -96,7 +96,7 @@ def test_a_policy_file_is_looked_up_beside_the_experiment(tmp_path: Path, monkey
     path = tmp_path / "deep" / "experiment.toml"
     path.write_text('[scenario]\nbase = "S1"\n[[policy]]\nname = "user_code.py:mine"\n')
     monkeypatch.chdir(tmp_path)
-    assert [case.label for case in read_experiment(path).cases] == ["mine"]
+    assert [case.label for case in read_experiment(path).policies] == ["mine"]
 
 
 @pytest.mark.parametrize(
@@ -165,4 +165,4 @@ def test_cases_must_be_there_and_differ(cases: list[Any], says: str) -> None:
 
 def test_values_that_differ_in_the_seventh_digit_are_different_cases() -> None:
     cases = [ib.policy("mp-ucb", L=1.2345671), ib.policy("mp-ucb", L=1.2345672)]
-    assert len({case.label for case in experiment(S1, cases).cases}) == 2
+    assert len({case.label for case in experiment(S1, cases).policies}) == 2

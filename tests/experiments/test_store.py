@@ -16,8 +16,8 @@ import pytest
 
 import idleband as ib
 from idleband.experiments.spec import Experiment, experiment
-from idleband.experiments.store import Store, check_folder, open_store, unit_keys, write_durably
-from idleband.simulation.simulate import Outcome, Unit
+from idleband.experiments.store import Store, check_folder, open_store, task_keys, write_durably
+from idleband.simulation.scheduler import Task, TaskResult
 from tests.own_model import LOUD
 from tests.own_policy import MINE
 
@@ -44,21 +44,21 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     return {str(p.relative_to(folder)): None if p.is_dir() else p.read_bytes() for p in sorted(folder.rglob("*"))}
 
 
-def unit_key(experiment: Experiment, unit: Unit) -> str:
-    return unit_keys(experiment, [unit])[unit]
+def task_key(experiment: Experiment, task: Task) -> str:
+    return task_keys(experiment, [task])[task]
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
-def on(**changes: Any) -> tuple[Experiment, Unit]:
+def on(**changes: Any) -> tuple[Experiment, Task]:
     """The base experiment on a changed scenario."""
-    return replace(BASE, scenario=ib.scenario(S1, **changes)), Unit(UCB, 0)
+    return replace(BASE, scenario=ib.scenario(S1, **changes)), Task(UCB, 0)
 
 
-CHANGES: dict[str, tuple[Experiment, Unit]] = {
-    "nothing": (BASE, Unit(UCB, 0)),
-    "scenario": (replace(BASE, scenario=ib.scenario("S2")), Unit(UCB, 0)),
+CHANGES: dict[str, tuple[Experiment, Task]] = {
+    "nothing": (BASE, Task(UCB, 0)),
+    "scenario": (replace(BASE, scenario=ib.scenario("S2")), Task(UCB, 0)),
     "name": on(name="mine"),
     "p01": on(p01=[0.011, *S1.to_dict()["p01"][1:]]),
     "p10": on(p10=[0.081, *S1.to_dict()["p10"][1:]]),
@@ -76,26 +76,26 @@ CHANGES: dict[str, tuple[Experiment, Unit]] = {
     "theta in another place": on(perturbation={"theta": [0.0, 0.7, *[0.0] * 6]}),
     "per_channel": on(perturbation={"per_channel": True}),
     "availability": on(availability=[[1] * 10, [0, *[1] * 9]]),
-    "policy": (BASE, Unit(ib.policy("mp-ts"), 0)),
-    "references": (BASE, Unit(None, 0)),
-    "parameter": (BASE, Unit(ib.policy("mp-ucb", L=1.4), 0)),
-    "parameter in its last bit": (BASE, Unit(ib.policy("mp-ucb", L=float(np.nextafter(1.5, 2))), 0)),
-    "replication": (BASE, Unit(UCB, 1)),
-    "seed": (replace(BASE, seed=1), Unit(UCB, 0)),
-    "horizon": (replace(BASE, horizon=101), Unit(UCB, 0)),
+    "policy": (BASE, Task(ib.policy("mp-ts"), 0)),
+    "references": (BASE, Task(None, 0)),
+    "parameter": (BASE, Task(ib.policy("mp-ucb", L=1.4), 0)),
+    "parameter in its last bit": (BASE, Task(ib.policy("mp-ucb", L=float(np.nextafter(1.5, 2))), 0)),
+    "replication": (BASE, Task(UCB, 1)),
+    "seed": (replace(BASE, seed=1), Task(UCB, 0)),
+    "horizon": (replace(BASE, horizon=101), Task(UCB, 0)),
 }
 
 
 def test_any_change_changes_the_key() -> None:
     keys: dict[str, list[str]] = {}
-    for name, (spec, unit) in CHANGES.items():
-        keys.setdefault(unit_key(spec, unit), []).append(name)
+    for name, (spec, task) in CHANGES.items():
+        keys.setdefault(task_key(spec, task), []).append(name)
     assert [names for names in keys.values() if len(names) > 1] == []
 
 
-def test_what_does_not_shape_a_unit_does_not_change_its_key() -> None:
-    more = replace(BASE, replications=50, cases=(ib.policy("mp-random"), UCB))
-    assert unit_key(more, Unit(ib.policy("mp-ucb", L=1.5), 0)) == unit_key(BASE, Unit(UCB, 0))
+def test_what_does_not_shape_a_task_does_not_change_its_key() -> None:
+    more = replace(BASE, replications=50, policies=(ib.policy("mp-random"), UCB))
+    assert task_key(more, Task(ib.policy("mp-ucb", L=1.5), 0)) == task_key(BASE, Task(UCB, 0))
 
 
 def test_the_source_of_a_users_policy_is_in_the_key(tmp_path: Path) -> None:
@@ -103,18 +103,18 @@ def test_the_source_of_a_users_policy_is_in_the_key(tmp_path: Path) -> None:
     keys = []
     for source in (MINE, MINE + "# a word\n", MINE):
         path.write_text(source)
-        keys.append(unit_key(BASE, Unit(ib.policy(f"{path}:mine"), 0)))
+        keys.append(task_key(BASE, Task(ib.policy(f"{path}:mine"), 0)))
     assert keys[0] != keys[1]
     assert keys[0] == keys[2]
     shutil.copy(path, tmp_path / "elsewhere.py")  # the place does not matter
-    assert unit_key(BASE, Unit(ib.policy(f"{tmp_path / 'elsewhere.py'}:mine"), 0)) == keys[0]
+    assert task_key(BASE, Task(ib.policy(f"{tmp_path / 'elsewhere.py'}:mine"), 0)) == keys[0]
 
 
 def test_the_source_of_a_users_model_is_in_the_key(tmp_path: Path) -> None:
     path = tmp_path / "user_code.py"
 
     def key(path: Path, name: str = "loud") -> str:
-        return unit_key(replace(BASE, scenario=ib.scenario(S1, perturbation=f"{path}:{name}")), Unit(None, 0))
+        return task_key(replace(BASE, scenario=ib.scenario(S1, perturbation=f"{path}:{name}")), Task(None, 0))
 
     keys = []
     for source in (LOUD, LOUD + "# a word\n", LOUD):
@@ -141,13 +141,13 @@ def test_the_sources_of_the_package_are_in_the_key(tmp_path: Path, changed: str 
     program = """
 import idleband as ib
 from idleband.experiments.spec import experiment
-from idleband.experiments.store import Unit, unit_keys
+from idleband.experiments.store import Task, task_keys
 ucb = ib.policy("mp-ucb")
-print(unit_keys(experiment(ib.scenario("S1"), [ucb], 100, 2, 0), [Unit(ucb, 0)])[Unit(ucb, 0)])
+print(task_keys(experiment(ib.scenario("S1"), [ucb], 100, 2, 0), [Task(ucb, 0)])[Task(ucb, 0)])
 """
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert (found.stdout.strip() == unit_key(BASE, Unit(UCB, 0))) == same
+    assert (found.stdout.strip() == task_key(BASE, Task(UCB, 0))) == same
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -173,9 +173,9 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> 
     assert contents(tmp_path) == before
 
 
-def test_a_unit_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_task_comes_back_as_it_was(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    given = Outcome(rng.normal(size=(5, 7)), rng.integers(0, 100, 10), None, "it uses a set: {1}")
+    given = TaskResult(rng.normal(size=(5, 7)), rng.integers(0, 100, 10), None, "it uses a set: {1}")
     store = Store(tmp_path)
     assert not store.has("key")
     store.save("key", given)
@@ -188,39 +188,39 @@ def test_a_unit_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_processor_time_is_added_up(tmp_path: Path) -> None:
-    """Of the units that are asked for, as far as it is known; of a unit that was computed twice, the later."""
+    """Of the tasks that are asked for, as far as it is known; of a task that was computed twice, the later."""
     store = Store(tmp_path)
     assert store.seconds(["a"]) == 0
-    outcome = Outcome(np.zeros((5, 7)), np.zeros(10, np.int64), None, "")
+    result = TaskResult(np.zeros((5, 7)), np.zeros(10, np.int64), None, "")
     for key, seconds in (("a", 1.25), ("b", 0.5), ("c", 8.0), ("a", 2.0)):
-        store.save(key, outcome._replace(seconds=seconds))
+        store.save(key, result._replace(seconds=seconds))
     assert store.seconds(["a", "b", "unknown"]) == 2.5
     with (tmp_path / "times.csv").open("ab") as file:
         file.write(b"d,")  # as a machine leaves it that went down
         file.write(b"\xff\0\ne\n\nf,1.5,2\n,\n")
     assert store.seconds("abcdef") == 10.5
-    store.save("g", outcome._replace(seconds=4.0))
+    store.save("g", result._replace(seconds=4.0))
     assert store.seconds("abcdefg") == 14.5
     with (tmp_path / "times.csv").open("a") as file:
         file.write("h,1.")  # without an end: the line of the next is lost with it, and no more than that
-    store.save("i", outcome)
-    store.save("j", outcome._replace(seconds=1.0))
+    store.save("i", result)
+    store.save("j", result._replace(seconds=1.0))
     assert store.seconds("abcdefghij") == 15.5
 
 
-def test_the_manifest_has_the_time_of_the_units(folder: Path) -> None:
+def test_the_manifest_has_the_time_of_the_tasks(folder: Path) -> None:
     times = [float(line.split(",")[1]) for line in (folder / "times.csv").read_text().splitlines()]
     assert len(times) == 2 * 3
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["seconds"] == pytest.approx(sum(times), abs=0.001)
 
 
-def test_a_unit_is_the_same_however_long_it_took(tmp_path: Path) -> None:
-    outcome = Outcome(np.ones((5, 7)), np.ones(10, np.int64), None, "")
+def test_a_task_is_the_same_however_long_it_took(tmp_path: Path) -> None:
+    result = TaskResult(np.ones((5, 7)), np.ones(10, np.int64), None, "")
     stores = [Store(tmp_path / name) for name in ("slow", "fast")]
     for store, seconds in zip(stores, (9.0, 0.1), strict=True):
-        store.save("key", outcome._replace(seconds=seconds))
-    slow, fast = ((store.folder / "units/key.npz").read_bytes() for store in stores)
+        store.save("key", result._replace(seconds=seconds))
+    slow, fast = ((store.folder / "tasks/key.npz").read_bytes() for store in stores)
     assert slow == fast
 
 
@@ -244,15 +244,15 @@ def pickled(data: bytes) -> bytes:
     ],
     ids=["empty", "a piece", "a byte short", "text", "zeros", "another schema", "one bit", "pickle"],
 )
-def test_a_damaged_unit_is_named(folder: Path, damage: Callable[[bytes], bytes]) -> None:
-    path = min((folder / "units").iterdir())
+def test_a_damaged_task_is_named(folder: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = min((folder / "tasks").iterdir())
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ib.InputError, match=f"{path}: damaged .*; delete it to compute it again"):
         Store(folder).load(path.stem)
 
 
-def test_a_damaged_unit_is_closed_again(folder: Path) -> None:
-    path = min((folder / "units").iterdir())
+def test_a_damaged_task_is_closed_again(folder: Path) -> None:
+    path = min((folder / "tasks").iterdir())
     path.write_bytes(path.read_bytes()[:100])
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(ib.InputError) as caught:
@@ -261,10 +261,10 @@ def test_a_damaged_unit_is_closed_again(folder: Path) -> None:
     del caught  # held to here, so that a file left open would have been seen
 
 
-def test_a_unit_under_another_name_is_named(folder: Path) -> None:
-    one, other = sorted((folder / "units").iterdir())[:2]
+def test_a_task_under_another_name_is_named(folder: Path) -> None:
+    one, other = sorted((folder / "tasks").iterdir())[:2]
     shutil.copy(one, other)
-    with pytest.raises(ib.InputError, match="its header is another unit's"):
+    with pytest.raises(ib.InputError, match="the header belongs to another task"):
         Store(folder).load(other.stem)
 
 
@@ -288,13 +288,13 @@ def harmless_or_named(
     return counts
 
 
-def test_no_flipped_bit_of_a_unit_goes_unseen(folder: Path) -> None:
-    path = min((folder / "units").iterdir())
+def test_no_flipped_bit_of_a_task_goes_unseen(folder: Path) -> None:
+    path = min((folder / "tasks").iterdir())
     store, size = Store(folder), path.stat().st_size
     places = [*range(0, size - 256, 8), *range(size - 256, size)]  # the directory of the archive is at its end
     whole = store.load(path.stem)
 
-    def same(found: Outcome) -> bool:
+    def same(found: TaskResult) -> bool:
         return found.curves.tobytes() == whole.curves.tobytes() and found.plays.tolist() == whole.plays.tolist()
 
     assert set(harmless_or_named(lambda: store.load(path.stem), same, path, places)) == {"harmless or named"}
@@ -332,10 +332,10 @@ def test_a_new_folder_takes_any_experiment(tmp_path: Path) -> None:
 
 def test_more_policies_and_replications_extend(folder: Path) -> None:
     merged = check_folder(folder, experiment(S1, [ib.policy("mp-ts")], 100, 5, 0))
-    assert [case.label for case in merged.cases] == ["mp-random", "mp-ucb", "mp-ts"]
+    assert [one.label for one in merged.policies] == ["mp-random", "mp-ucb", "mp-ts"]
     assert merged.replications == 5
     fewer = check_folder(folder, experiment(S1, [UCB], 100, 1, 0))
-    assert {case.label for case in fewer.cases} == {"mp-random", "mp-ucb"}
+    assert {one.label for one in fewer.policies} == {"mp-random", "mp-ucb"}
     assert fewer.replications == 2
 
 
@@ -380,7 +380,7 @@ def test_a_folder_serves_one_run_at_a_time(folder: Path) -> None:
 
 
 def test_what_a_killed_run_left_is_cleared(folder: Path) -> None:
-    leftovers = [folder / ".tmp-abc", folder / "units" / ".tmp-def"]
+    leftovers = [folder / ".tmp-abc", folder / "tasks" / ".tmp-def"]
     for path in leftovers:
         path.write_text("half a file")
     with open_store(folder, BASE):
@@ -414,7 +414,7 @@ def test_the_manifest(folder: Path) -> None:
     assert set(manifest["versions"]) >= {"python", "idleband", "numpy", "numba"}
     assert manifest["versions"]["idleband"] == ib.__version__
     assert set(manifest["machine"]) == {"system", "processor", "cores"}
-    units = {(unit["case"], unit["replication"]): unit["key"] for unit in manifest["units"]}
-    assert set(units) == {(case, i) for case in ("references", "mp-random", "mp-ucb") for i in range(2)}
-    assert units["mp-ucb", 1] == unit_key(BASE, Unit(UCB, 1))
-    assert {f"{key}.npz" for key in units.values()} == {path.name for path in (folder / "units").iterdir()}
+    tasks = {(task["policy"], task["replication"]): task["key"] for task in manifest["tasks"]}
+    assert set(tasks) == {(policy, i) for policy in ("references", "mp-random", "mp-ucb") for i in range(2)}
+    assert tasks["mp-ucb", 1] == task_key(BASE, Task(UCB, 1))
+    assert {f"{key}.npz" for key in tasks.values()} == {path.name for path in (folder / "tasks").iterdir()}

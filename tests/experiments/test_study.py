@@ -19,7 +19,8 @@ from scipy import stats
 
 import idleband as ib
 from idleband.experiments.spec import Experiment, experiment, read_experiment
-from idleband.experiments.study import Work, run_experiment, run_experiments
+from idleband.experiments.study import StudyRequest, run_experiment, run_experiments
+from idleband.progress import Progress
 from tests.cli.calls import contents
 from tests.own_model import LOUD
 from tests.own_policy import MINE
@@ -116,9 +117,9 @@ def test_the_files_hold_only_what_they_should(study: ib.Study, folder: Path) -> 
         "plays.parquet",
         "results.parquet",
         "times.csv",
-        "units",
+        "tasks",
     }
-    assert len(list((folder / "units").iterdir())) == 3 * 4  # three cases and the references
+    assert len(list((folder / "tasks").iterdir())) == 3 * 4  # three cases and the references
 
 
 def test_the_experiment_file_alone_runs_to_the_same_numbers(study: ib.Study, folder: Path, tmp_path: Path) -> None:
@@ -175,10 +176,10 @@ def test_extending_step_by_step_equals_one_run(study: ib.Study, folder: Path, tm
     steps: list[tuple[list[Any], int]] = [(CASES[:1], 1), (CASES[1:2], 1), (CASES[2:], 2), (CASES, 3)]
     for cases, replications in steps:
         extended = ib.compare("S4", cases, out=out, **{**SIZE, "replications": replications})
-        units = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (out / "units").iterdir()}
-        assert kept.items() <= units.items()
-        assert len(units) > len(kept)
-        kept = units
+        tasks = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (out / "tasks").iterdir()}
+        assert kept.items() <= tasks.items()
+        assert len(tasks) > len(kept)
+        kept = tasks
     assert_equal(extended, study)
     assert table(out).equals(table(folder), check_metadata=True)
     assert table(out, "plays.parquet").equals(table(folder, "plays.parquet"), check_metadata=True)
@@ -192,11 +193,11 @@ def test_asking_for_less_keeps_what_is_there(study: ib.Study, folder: Path, tmp_
 
 def test_a_deleted_unit_is_computed_again(study: ib.Study, folder: Path, tmp_path: Path) -> None:
     out = shutil.copytree(folder, tmp_path / "out")
-    units = {path.name: path.read_bytes() for path in (out / "units").iterdir()}
-    (out / "units" / min(units)).unlink()
+    tasks = {path.name: path.read_bytes() for path in (out / "tasks").iterdir()}
+    (out / "tasks" / min(tasks)).unlink()
     (out / "results.parquet").unlink()
     assert_equal(ib.compare("S4", CASES, out=out, **SIZE), study)
-    assert {path.name: path.read_bytes() for path in (out / "units").iterdir()} == units
+    assert {path.name: path.read_bytes() for path in (out / "tasks").iterdir()} == tasks
     assert table(out).equals(table(folder))
 
 
@@ -223,7 +224,7 @@ def test_a_grid_in_a_file(study: ib.Study, tmp_path: Path) -> None:
 
 
 def three() -> list[Experiment]:
-    """Unlike in scenario, model, policies and size, and alike in some units."""
+    """Unlike in scenario, model, policies and size, and alike in some tasks."""
     worlds = [ib.scenario("S4"), ib.scenario("S1", perturbation="none"), ib.scenario("S4")]
     return [experiment(world, CASES[i:], 40 + i // 2, 2 + i, 5) for i, world in enumerate(worlds)]
 
@@ -233,22 +234,43 @@ def results(folder: Path) -> dict[str, bytes | None]:
     return {name: data for name, data in contents(folder).items() if name not in ("times.csv", "manifest.json")}
 
 
+class Recorder(Progress):
+    """Records the slots that were announced and run, and the messages; stops a run after `stop_after` slots."""
+
+    def __init__(self, stop_after: float = np.inf) -> None:
+        self.expected: list[float] = []
+        self.slots: list[float] = []
+        self.messages: list[str] = []
+        self.stop_after = stop_after
+
+    def expect(self, slots: float) -> None:
+        self.expected.append(slots)
+
+    def advance(self, slots: float) -> None:
+        self.slots.append(slots)
+        if sum(self.slots) > self.stop_after:
+            raise KeyboardInterrupt
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
-def test_together_as_alone(tmp_path: Path, threads: int) -> None:
-    told: list[list[int]] = [[], [], []]
-    work = [Work(spec, tmp_path / str(i), progress=told[i].append) for i, spec in enumerate(three())]
-    together = run_experiments(work, threads=threads)
+def test_experiments_run_together_give_the_results_of_single_runs(tmp_path: Path, threads: int) -> None:
+    recorders = [Recorder() for _ in three()]
+    requests = [StudyRequest(spec, tmp_path / str(i), recorders[i]) for i, spec in enumerate(three())]
+    together = run_experiments(requests, threads=threads)
     for i, spec in enumerate(three()):
         alone = run_experiment(spec, tmp_path / f"alone-{i}", threads=1)
         assert_equal(together[i], alone)
         assert together[i].labels == alone.labels
         assert_equal(ib.load(tmp_path / str(i)), alone)
         assert results(tmp_path / str(i)) == results(tmp_path / f"alone-{i}")
-        assert sum(told[i]) == len(spec.units) * spec.horizon
+        assert sum(recorders[i].slots) == sum(recorders[i].expected) == len(spec.tasks) * spec.horizon
 
 
-def test_together_without_folders() -> None:
-    for study, spec in zip(run_experiments([Work(spec) for spec in three()], threads=2), three(), strict=True):
+def test_experiments_run_together_without_folders() -> None:
+    for study, spec in zip(run_experiments([StudyRequest(spec) for spec in three()], threads=2), three(), strict=True):
         assert_equal(study, run_experiment(spec))
     assert run_experiments([]) == []
 
@@ -258,52 +280,46 @@ def test_one_is_finished_when_another_is_stopped(tmp_path: Path) -> None:
     size = {"horizon": 40, "replications": 2}
     first = experiment(ib.scenario("S4"), CASES[:1], **size)
     second = experiment(ib.scenario("S4", users=3), CASES[:2], **size)
-    slots: list[int] = []
-
-    def stop(just: int) -> None:
-        slots.append(just)
-        if sum(slots) > 4 * 40:  # the references and the first policy are done
-            raise KeyboardInterrupt
-
+    stopped = StudyRequest(second, tmp_path / "2", Recorder(4 * 40))  # the references and the first policy are done
     with pytest.raises(KeyboardInterrupt):
-        run_experiments([Work(first, tmp_path / "1"), Work(second, tmp_path / "2", progress=stop)], threads=1)
+        run_experiments([StudyRequest(first, tmp_path / "1"), stopped], threads=1)
     study = ib.load(tmp_path / "1")
     assert study.complete
     assert_equal(study, run_experiment(first))
     assert not (tmp_path / "2/manifest.json").exists()
-    kept = contents(tmp_path / "2/units")
+    kept = contents(tmp_path / "2/tasks")
     assert len(kept) == 4
-    before = contents(tmp_path / "1/units")
+    before = contents(tmp_path / "1/tasks")
 
-    told: list[tuple[int, int]] = []
-
-    def started(merged: Experiment, missing: int, total: int) -> None:
-        told.append((missing, total))
-
-    work = [Work(spec, tmp_path / name, started) for name, spec in (("1", first), ("2", second))]
-    for study, spec in zip(run_experiments(work), (first, second), strict=True):
+    recorder = Recorder()
+    requests = [StudyRequest(spec, tmp_path / name, recorder) for name, spec in (("1", first), ("2", second))]
+    for study, spec in zip(run_experiments(requests), (first, second), strict=True):
         assert_equal(study, run_experiment(spec))
-    assert told == [(0, 4), (2, 6)]
-    assert contents(tmp_path / "1/units") == before
-    assert kept.items() < contents(tmp_path / "2/units").items()
+    assert recorder.expected == [0, 2 * 40]
+    assert recorder.messages == [
+        "S4: 1 policies x 2 replications x 40 slots, 4 of 4 tasks already there",
+        "S4: 2 policies x 2 replications x 40 slots, 4 of 6 tasks already there",
+    ]
+    assert contents(tmp_path / "1/tasks") == before
+    assert kept.items() < contents(tmp_path / "2/tasks").items()
 
 
 def test_one_that_is_refused_stops_all_before_they_begin(tmp_path: Path) -> None:
     first, second, _ = three()
     run_experiment(second, tmp_path / "2")
     before = contents(tmp_path / "2")
-    other = experiment(second.scenario, second.cases, 99)
+    other = experiment(second.scenario, second.policies, 99)
     with pytest.raises(ib.InputError, match="2: holds another experiment"):
-        run_experiments([Work(first, tmp_path / "1"), Work(other, tmp_path / "2")])
+        run_experiments([StudyRequest(first, tmp_path / "1"), StudyRequest(other, tmp_path / "2")])
     assert contents(tmp_path / "2") == before
-    assert not list(tmp_path.glob("1/units/*"))
+    assert not list(tmp_path.glob("1/tasks/*"))
     assert not (tmp_path / "1/experiment.toml").exists()
 
 
 def test_two_cannot_share_a_folder(tmp_path: Path) -> None:
     first = three()[0]
     with pytest.raises(ib.InputError, match="in use by another run"):
-        run_experiments([Work(first, tmp_path / "1"), Work(first, tmp_path / "1")])
+        run_experiments([StudyRequest(first, tmp_path / "1")] * 2)
 
 
 # --- a user's own policy ---------------------------------------------------------------------------------------------
@@ -346,7 +362,7 @@ def test_a_changed_policy_is_computed_again_and_nothing_else_is(tmp_path: Path) 
         study = ib.compare("S4", [f"{path}:mine", "mp-random"], out=out, **SIZE)
         assert study["mine"].plays[0].tolist() == [300 * (first <= k < first + 5) for k in range(10)]
         assert_equal(ib.load(out), study)
-        counts.append(len(list((out / "units").iterdir())))
+        counts.append(len(list((out / "tasks").iterdir())))
     assert counts == [9, 12, 12]  # the third time everything is there already
 
 
@@ -358,14 +374,14 @@ def test_a_users_model_is_kept_with_its_results(idleband: Run, tmp_path: Path) -
     (copy,) = (out / "models").iterdir()
     assert copy.read_text() == LOUD
     assert f'kind = "{copy.relative_to(out)}:loud"' in (out / "experiment.toml").read_text()
-    units = contents(out / "units")
+    tasks = contents(out / "tasks")
 
     path.unlink()  # the folder is complete without it: it runs again elsewhere, and nothing is computed twice
     assert idleband("run", out / "experiment.toml", "--out", "again").returncode == 0
     assert_equal_results(ib.load(tmp_path / "again"), study)
-    assert contents(tmp_path / "again" / "units") == units
+    assert contents(tmp_path / "again" / "tasks") == tasks
     more = ib.compare(ib.scenario(out / "experiment.toml"), ["mp-random"], out=out, **{**SIZE, "replications": 4})
-    assert contents(out / "units").items() > units.items()
+    assert contents(out / "tasks").items() > tasks.items()
     assert more["mp-random"].replications == 4
     assert len(list((out / "models").iterdir())) == 1
 

@@ -152,13 +152,13 @@ FIGURE_3_STUDIES = re.compile(r"S1-(slot-played|rca-sensed)-(users-.*|tuning)")
 FIGURE_4_STUDIES = re.compile(rf"S1-({'|'.join(LINEAR_MODEL)})-(beta|tuning)")
 
 
-def some_studies(whole: Path, place: Path, wanted: Callable[[str], object], *, units: bool = False) -> Path:
-    """A reproduction that holds copies of some studies, and of their units where it is to go on from there."""
+def some_studies(whole: Path, place: Path, wanted: Callable[[str], object], *, tasks: bool = False) -> Path:
+    """A reproduction that holds copies of some studies, and of their tasks where it is to go on from there."""
     place.mkdir()
     shutil.copy(whole / "reproduction.toml", place)
     for source in sorted((whole / "studies").iterdir()):
         if wanted(source.name):
-            left_out = shutil.ignore_patterns() if units else shutil.ignore_patterns("units")
+            left_out = shutil.ignore_patterns() if tasks else shutil.ignore_patterns("tasks")
             shutil.copytree(source, place / "studies" / source.name, ignore=left_out)
     return place
 
@@ -168,8 +168,8 @@ def rewrite(folder: Path, name: str, change: Callable[[pandas.DataFrame], pandas
     place = folder / "studies" / name
     rows = change(pandas.read_parquet(place / "results.parquet"))
     plays = pandas.read_parquet(place / "plays.parquet")
-    unit = ["label", "replication"]
-    kept = plays.set_index(unit).index.isin(rows.set_index(unit).index)  # what is dropped there is dropped here
+    task = ["label", "replication"]
+    kept = plays.set_index(task).index.isin(rows.set_index(task).index)  # what is dropped there is dropped here
     manifest = json.loads((place / "manifest.json").read_text())
     for table, content in (("results.parquet", rows), ("plays.parquet", plays[kept])):
         content.to_parquet(place / table, index=False)

@@ -33,7 +33,7 @@ from idleband.paper.plan import (
 )
 from idleband.paper.readings import GRID, MAIN, MAP, READINGS, SCENARIOS, SENSED, Reading, find
 from idleband.policies.registry import policy
-from idleband.simulation.simulate import Result
+from idleband.simulation.result import Result
 from tests.paper import stored
 
 SIZE = Size(horizon=1000, replications=6, fewer=5, neural=4, neural_fewer=3, tuning=2, seed=7)
@@ -176,18 +176,18 @@ def test_baselines_are_tuned_and_textbook() -> None:
 
 def test_cases_of_the_reported_runs() -> None:
     given = choices(0.1)
-    labels = [case.label for case in linear_run(SIZE, MAIN, "S2", given).spec.cases]
+    labels = [case.label for case in linear_run(SIZE, MAIN, "S2", given).spec.policies]
     tuned, textbook = ["mp-ucb L=0.1", "rca-m L=0.1"], ["mp-ucb", "rca-m"]
     assert sorted(labels) == sorted([*tuned, *textbook, "mp-random", "mp-klucb", "mp-lucb beta=0.1"])
-    (alone,) = linear_run(SIZE, SENSED, "S2", given).spec.cases
+    (alone,) = linear_run(SIZE, SENSED, "S2", given).spec.policies
     assert alone == policy("mp-lucb-rca", beta=0.1)
     for reading in READINGS:
-        assert neural_run(SIZE, reading, "S1").spec.cases == (reading.neural,)
+        assert neural_run(SIZE, reading, "S1").spec.policies == (reading.neural,)
 
 
 def test_tuning_runs_hold_the_grids() -> None:
     for reading in READINGS:
-        cases = tuning_run(SIZE, reading, "S1").spec.cases
+        cases = tuning_run(SIZE, reading, "S1").spec.policies
         values = [(c.policy.name, c.values["beta" if c.policy.name.startswith("mp-lucb") else "L"]) for c in cases]
         own = ["mp-ucb", "rca-m"] if reading.key in stored.OWN_BASELINES else []
         assert values == [(name, v) for name in (reading.linear.policy.name, *own) for v in stored.GRID]
@@ -205,7 +205,7 @@ def test_figure_3_has_the_policies_with_other_numbers_of_users() -> None:
     for M in range(1, 10):
         for (reading, role), case in zip(FIGURE_3, cases, strict=True):
             spec = figure3_run(SIZE, reading, role, M, given).spec
-            assert spec.cases == (case,)
+            assert spec.policies == (case,)
             assert spec.scenario.users == M
             assert spec.scenario == replace(reading.world, users=M).scenario("S1")
 
@@ -213,7 +213,7 @@ def test_figure_3_has_the_policies_with_other_numbers_of_users() -> None:
 def test_figure_4_has_every_beta_of_every_reading_with_the_linear_model() -> None:
     assert tuple(reading.key for reading in FIGURE_4) == stored.LINEAR_MODEL
     for reading, run in zip(FIGURE_4, reported_of(SIZE, "figure4", choices()), strict=True):
-        assert run.spec.cases == tuple(policy(reading.linear, beta=beta) for beta in stored.GRID)
+        assert run.spec.policies == tuple(policy(reading.linear, beta=beta) for beta in stored.GRID)
         assert run.spec.scenario == reading.world.scenario("S1")
 
 

@@ -1,5 +1,6 @@
 """A reproduction runs, stops, goes on, and is found again; whatever happens between, the numbers are the same."""
 
+import math
 import os
 import re
 import signal
@@ -23,6 +24,7 @@ from idleband.paper.parts import PARTS
 from idleband.paper.plan import Size
 from idleband.paper.readings import MAIN, SENSED
 from idleband.paper.run import Evidence, check_size, read_settings, reproduce, take_folder
+from idleband.progress import Progress
 from tests.paper import stored
 from tests.paper.stored import SIZE
 
@@ -30,19 +32,19 @@ TABLES = ("results.parquet", "plays.parquet")
 FIGURE_4 = 5 * 2  # its studies: tuning and betas of five readings
 
 
-def units(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """When every unit was written, and what it holds."""
-    found = sorted(folder.glob("studies/*/units/*.npz"))
+def tasks(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """When every task was written, and what it holds."""
+    found = sorted(folder.glob("studies/*/tasks/*.npz"))
     return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in found}
 
 
 def check_same(folder: Path, whole: Path) -> None:
-    """The studies of figure 4, units and tables, are byte for byte those of the whole, and nothing else is there."""
+    """The studies of figure 4, tasks and tables, are byte for byte those of the whole, and nothing else is there."""
     places = sorted((folder / "studies").iterdir())
     assert len(places) == FIGURE_4
     for place in places:
         other = whole / "studies" / place.name
-        for name in (*TABLES, *sorted(str(unit.relative_to(other)) for unit in other.glob("units/*"))):
+        for name in (*TABLES, *sorted(str(task.relative_to(other)) for task in other.glob("tasks/*"))):
             assert (place / name).read_bytes() == (other / name).read_bytes(), (place.name, name)
     assert Evidence(folder).parts == ["figure4"]
     assert not list(folder.rglob(".tmp-*"))
@@ -51,7 +53,7 @@ def check_same(folder: Path, whole: Path) -> None:
 @pytest.fixture
 def figure4(whole: Path, tmp_path: Path) -> Path:
     """A folder with figure 4 alone, to go on from."""
-    return stored.some_studies(whole, tmp_path / "out", stored.FIGURE_4_STUDIES.fullmatch, units=True)
+    return stored.some_studies(whole, tmp_path / "out", stored.FIGURE_4_STUDIES.fullmatch, tasks=True)
 
 
 # --- the whole -------------------------------------------------------------------------------------------------------
@@ -76,10 +78,10 @@ def test_what_was_chosen_is_what_is_found_again(whole: Path, evidence: Evidence)
 
 
 def test_processor_time_is_that_of_the_studies(whole: Path, evidence: Evidence) -> None:
-    """Of every study, what its units took."""
+    """Of every study, what its tasks took."""
     assert evidence.parts
     times = [line.split(",") for p in whole.glob("studies/*/times.csv") for line in p.read_text().splitlines()]
-    assert len(times) == len(units(whole))
+    assert len(times) == len(tasks(whole))
     rounded = 0.001 * len(evidence.used)
     seconds = sum(manifest["seconds"] for manifest in evidence.manifests)
     assert 0 < seconds == pytest.approx(sum(float(time) for _, time in times), abs=rounded)
@@ -108,36 +110,56 @@ def test_neither_threads_nor_company_matter(whole: Path, tmp_path: Path) -> None
     check_same(tmp_path / "out", whole)
 
 
+class Recorder(Progress):
+    """Records what is announced, compiled and done; stops a run when this share of the work is done."""
+
+    def __init__(self, stop_at: float = math.inf) -> None:
+        self.expected: list[float] = []
+        self.compiled: list[str] = []
+        self.done: list[float] = []
+        self.stop_at = stop_at
+
+    def expect(self, slots: float) -> None:
+        self.expected.append(slots)
+
+    def compiling(self, policy: str) -> None:
+        self.compiled.append(policy)
+
+    def advance(self, slots: float) -> None:
+        self.done.append(slots)
+        if sum(self.done) > self.stop_at * self.expected[0]:
+            raise KeyboardInterrupt
+
+
 def test_running_again_simulates_nothing(figure4: Path) -> None:
-    before = units(figure4)
+    before = tasks(figure4)
     tables = {p: p.read_bytes() for p in figure4.glob("studies/*/*.parquet")}
-    prepared: list[str] = []
-    reproduce(figure4, SIZE, ["figure4"], preparing=prepared.append)
-    assert units(figure4) == before
-    assert prepared == []  # nothing was even compiled
+    recorder = Recorder()
+    reproduce(figure4, SIZE, ["figure4"], progress=recorder)
+    assert tasks(figure4) == before
+    assert recorder.compiled == []
     assert {p: p.read_bytes() for p in figure4.glob("studies/*/*.parquet")} == tables
 
 
 def test_progress_adds_up(tmp_path: Path) -> None:
     """What was found done counts as what was run does, and a network's slots for more than others'."""
     size = Size(horizon=20, replications=2, fewer=2, neural=2, neural_fewer=2, tuning=1)
-    runs = tuning_units, linear_units, neural_units = 19 + 7, 9 * 2 * 4, 9 * 4
+    runs = tuning_tasks, linear_tasks, neural_tasks = 19 + 7, 9 * 2 * 4, 9 * 4
     for _ in ("new", "there"):
-        total: list[float] = []
-        done: list[float] = []
-        reproduce(tmp_path / "out", size, ["figure3"], threads=1, started=total.append, progress=done.append)
-        assert total == [20 * (tuning_units + linear_units + 15 * neural_units)]
-        assert sum(done) == pytest.approx(total[0])
-    assert len(units(tmp_path / "out")) == sum(runs)
+        recorder = Recorder()
+        reproduce(tmp_path / "out", size, ["figure3"], threads=1, progress=recorder)
+        assert recorder.expected == [20 * (tuning_tasks + linear_tasks + 15 * neural_tasks)]
+        assert sum(recorder.done) == pytest.approx(recorder.expected[0])
+    assert len(tasks(tmp_path / "out")) == sum(runs)
 
 
 def test_more_replications_extend_what_is_there_and_hide_nothing(whole: Path, tmp_path: Path) -> None:
     """Figure 4 is extended; figure 3 is shown with what it has."""
     wanted = re.compile(f"{stored.FIGURE_3_STUDIES.pattern}|{stored.FIGURE_4_STUDIES.pattern}")
-    folder = stored.some_studies(whole, tmp_path / "out", wanted.fullmatch, units=True)
-    before = units(folder)
+    folder = stored.some_studies(whole, tmp_path / "out", wanted.fullmatch, tasks=True)
+    before = tasks(folder)
     reproduce(folder, replace(SIZE, replications=6), ["figure4"])
-    after = units(folder)
+    after = tasks(folder)
     assert before.items() <= after.items()
     new = [name.split("/")[1] for name in after.keys() - before.keys()]
     assert new == ["S1-slot-played-beta"] * (6 + 1)
@@ -172,25 +194,17 @@ def test_fewer_replications_of_tuning_choose_the_same_when_run_as_when_found(tmp
 
 @pytest.mark.parametrize("share", [0.1, 0.6], ids=["while tuning", "later"])
 def test_stopped_and_resumed(whole: Path, tmp_path: Path, share: float) -> None:
-    total: list[float] = []
-    done: list[float] = []
-
-    def progress(work: float) -> None:
-        done.append(work)
-        if sum(done) > share * total[0]:
-            raise KeyboardInterrupt
-
     folder = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        reproduce(folder, SIZE, ["figure4"], threads=1, started=total.append, progress=progress)
-    kept = units(folder)
+        reproduce(folder, SIZE, ["figure4"], threads=1, progress=Recorder(stop_at=share))
+    kept = tasks(folder)
     assert kept
     assert len(list((folder / "studies").iterdir())) == (FIGURE_4 // 2 if share < 0.2 else FIGURE_4)
     assert Evidence(folder).parts == []
     with pytest.raises(InputError, match="S1-rca-sensed-beta: not finished; `idleband reproduce` goes on with it"):
         Evidence(folder).with_beta(SENSED)
     reproduce(folder, SIZE, ["figure4"])
-    assert kept.items() < units(folder).items()  # what was finished is not done again
+    assert kept.items() < tasks(folder).items()  # what was finished is not done again
     check_same(folder, whole)
 
 
@@ -219,11 +233,11 @@ def test_killed_and_resumed(whole: Path, tmp_path: Path) -> None:
         [sys.executable, "-c", KILLED, folder, "100"], env=environment, capture_output=True, timeout=120
     )
     assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, b"")
-    kept = units(folder)
+    kept = tasks(folder)
     assert kept
     assert Evidence(folder).parts == []
     reproduce(folder, SIZE, ["figure4"])
-    assert kept.items() < units(folder).items()
+    assert kept.items() < tasks(folder).items()
     check_same(folder, whole)
 
 

@@ -10,7 +10,7 @@ import pytest
 import idleband as ib
 from idleband.policies.protocol import RESERVED
 from idleband.policies.registry import POLICIES
-from idleband.simulation.simulate import COLUMNS
+from idleband.simulation.result import COLUMNS
 from tests.conftest import ROOT
 
 NAMES = [

@@ -299,7 +299,7 @@ def trapped(value: float, slot: int, channel: int, **more: Any) -> ib.Scenario:
 @pytest.mark.parametrize("value", [math.nan, -math.inf, 1e101])
 def test_a_value_that_is_no_number_is_told_with_its_slot(value: float) -> None:
     scenario = trapped(value, 17, 3)
-    says = f"model trap: value = {value:g} in slot 17, channel 4; must be a finite number"
+    says = f"model trap: value = {value:g} in slot 17, channel 3; must be a finite number"
     for run in (PolicyRun.start(scenario, ib.policy("mp-klucb"), 100, 0, 0), ReferenceRun.start(scenario, 100, 0, 0)):
         run.to(16)
         with pytest.raises(ib.InputError) as caught:
@@ -320,7 +320,7 @@ def test_a_value_beyond_the_bounds_is_told_with_its_slot() -> None:
             continue
         with pytest.raises(ib.InputError) as caught:
             run.to(20)
-        says = f"model trap: value = {value:g} in slot 9, channel 1; must be within bounds = (0, 0.5)"
+        says = f"model trap: value = {value:g} in slot 9, channel 0; must be within bounds = (0, 0.5)"
         assert str(caught.value) == says
 
 
@@ -341,14 +341,15 @@ def test_what_a_model_raises_is_told_with_its_place() -> None:
 
     scenario = ib.scenario("S1", perturbation=register("often", value))
     with pytest.raises(
-        ib.InputError, match=r"^model often: value: ValueError: too much \(.*test_models\.py, line \d+\)$"
+        ib.InputError,
+        match=r"^model often: value: ValueError: too much \(.*test_user_models\.py, line \d+\)$",
     ):
         ib.simulate(scenario, "mp-random", **SIZE)
     name = register("rare", value, lambda rng, dimension, clear: [1 - 1e-7])  # so rare that the sample has none
     scenario = ib.scenario("S1", perturbation=name)
     run = PolicyRun.start(scenario, ib.policy("mp-random"), 10**8, 0, 0)
     with pytest.raises(
-        ib.InputError, match=r"^model rare: value: ValueError: too much \(.*test_models\.py, line \d+\)$"
+        ib.InputError, match=r"^model rare: value: ValueError: too much \(.*test_user_models\.py, line \d+\)$"
     ):
         run.to(10**8)
 

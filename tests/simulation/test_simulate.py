@@ -9,7 +9,8 @@ from scipy import stats
 
 import idleband as ib
 from idleband.policies.registry import policy
-from idleband.simulation.simulate import Job, Outcome, Unit, run_jobs, run_units
+from idleband.progress import Progress
+from idleband.simulation.scheduler import ScheduledTask, Task, TaskResult, run_tasks
 from idleband.simulation.statistics import interval, p_value, paired_difference, student_t
 
 
@@ -103,120 +104,139 @@ def test_paths_are_shared_across_policies_users_and_sensing() -> None:
         assert np.array_equal(seen[0], other)
 
 
-def test_a_failure_in_one_unit_ends_the_others_and_keeps_what_is_done() -> None:
-    done: list[Unit] = []
+def test_failure_of_one_task_ends_the_others_and_keeps_finished_ones() -> None:
+    done: list[Task] = []
 
-    def keep(unit: Unit, outcome: Outcome) -> None:
-        if unit.replication == 2:
+    def keep(task: Task, result: TaskResult) -> None:
+        if task.replication == 2:
             raise ib.InputError("disk full")
-        done.append(unit)
+        done.append(task)
 
-    units = [Unit(policy("mp-ucb"), i) for i in range(50)]
     with pytest.raises(ib.InputError, match="disk full"):
-        run_units(ib.scenario("S1"), units, 20_000, 0, keep, threads=1)
-    assert [unit.replication for unit in done] == [0, 1]
+        run_tasks(scheduled("mp-ucb", 50, keep, 20_000), threads=1)
+    assert [task.replication for task in done] == [0, 1]
 
 
-def jobs(names: str, number: int, done: Callable[[Unit, Outcome], None], horizon: int = 50) -> list[Job]:
-    """Several replications of each policy, one policy after the other in turn."""
+class Recorder(Progress):
+    """Records what is compiled, and calls a function with it."""
+
+    def __init__(self, then: Callable[[str], None] = lambda name: None) -> None:
+        self.compiled: list[str] = []
+        self.then = then
+
+    def compiling(self, policy: str) -> None:
+        self.compiled.append(policy)
+        self.then(policy)
+
+
+class Signal(Progress):
+    """Sets an event when a task has run its first segment."""
+
+    def __init__(self, begun: threading.Event) -> None:
+        self.begun = begun
+
+    def advance(self, slots: float) -> None:
+        self.begun.set()
+
+
+def scheduled(
+    names: str, number: int, done: Callable[[Task, TaskResult], None], horizon: int = 50
+) -> list[ScheduledTask]:
+    """Several replications of each policy, one replication of all policies after the other."""
     scenario = ib.scenario("S1")
-    units = [Unit(policy(name), i) for i in range(number) for name in names.split()]
-    return [Job(scenario, unit, horizon, 0, done) for unit in units]
+    tasks = [Task(policy(name), i) for i in range(number) for name in names.split()]
+    return [ScheduledTask(scenario, task, horizon, 0, done) for task in tasks]
 
 
-def name_of(unit: Unit) -> str:
-    assert unit.case is not None
-    return unit.case.policy.name
+def name_of(task: Task) -> str:
+    assert task.configured is not None
+    return task.configured.policy.name
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_what_is_ready_runs_while_the_rest_is_compiled(threads: int) -> None:
-    """Here the compilation of one loop lasts until all that can run without it is done."""
-    done: list[Unit] = []
-    early: list[Unit] = []
-    prepared: list[str] = []
+def test_compiled_tasks_run_while_others_are_compiled(threads: int) -> None:
+    """The compilation of one loop waits until all tasks that do not need it are done."""
+    done: list[Task] = []
+    early: list[Task] = []
     finished = threading.Event()
 
-    def keep(unit: Unit, outcome: Outcome) -> None:
-        done.append(unit)
+    def keep(task: Task, result: TaskResult) -> None:
+        done.append(task)
         if len(done) == 4:
             finished.set()
 
-    def preparing(name: str) -> None:
-        prepared.append(name)
+    def wait(name: str) -> None:
         if name == "mp-ucb":
             assert finished.wait(60)
             early.extend(done)
 
-    wanted = jobs("mp-random mp-ucb", 4, keep)
-    run_jobs(wanted, threads=threads, preparing=preparing)
-    assert prepared == ["mp-random", "mp-ucb"]
-    assert {name_of(unit) for unit in early} == {"mp-random"}
-    assert sorted(done, key=str) == sorted((job.unit for job in wanted), key=str)  # each once, and none lost
+    wanted = scheduled("mp-random mp-ucb", 4, keep)
+    recorder = Recorder(wait)
+    run_tasks(wanted, threads=threads, progress=recorder)
+    assert recorder.compiled == ["mp-random", "mp-ucb"]
+    assert {name_of(task) for task in early} == {"mp-random"}
+    assert sorted(done, key=str) == sorted((one.task for one in wanted), key=str)  # each once, and none lost
 
 
 def test_after_a_failure_nothing_more_is_compiled_or_run() -> None:
-    prepared: list[str] = []
     workers: list[threading.Thread] = []
 
-    def fail(unit: Unit, outcome: Outcome) -> None:
+    def fail(task: Task, result: TaskResult) -> None:
         workers.append(threading.current_thread())
         raise ib.InputError("disk full")
 
-    def preparing(name: str) -> None:
-        prepared.append(name)
+    def wait(name: str) -> None:
         if name == "mp-ucb":
             while not workers:
                 pass
             workers[0].join()
 
+    recorder = Recorder(wait)
     with pytest.raises(ib.InputError, match="disk full"):
-        run_jobs(jobs("mp-random mp-ucb mp-klucb", 2, fail), threads=1, preparing=preparing)
-    assert prepared == ["mp-random", "mp-ucb"]
+        run_tasks(scheduled("mp-random mp-ucb mp-klucb", 2, fail), threads=1, progress=recorder)
+    assert recorder.compiled == ["mp-random", "mp-ucb"]
     assert len(workers) == 1
 
 
-def test_a_failure_ends_jobs_that_have_begun() -> None:
-    """A job of hours does not hold up the news."""
+def test_a_failure_ends_running_tasks() -> None:
     begun = threading.Event()
-    done: list[Unit] = []
+    done: list[Task] = []
 
-    def fail(unit: Unit, outcome: Outcome) -> None:
+    def fail(task: Task, result: TaskResult) -> None:
         assert begun.wait(60)
         raise ib.InputError("disk full")
 
-    (long,) = jobs("mp-random", 1, lambda unit, outcome: done.append(unit), 10**10)
-    short = jobs("mp-random", 1, fail)
+    (long,) = scheduled("mp-random", 1, lambda task, result: done.append(task), 10**10)
+    short = scheduled("mp-random", 1, fail)
     with pytest.raises(ib.InputError, match="disk full"):
-        run_jobs([long._replace(progress=lambda slots: begun.set()), *short], threads=2)
+        run_tasks([long._replace(progress=Signal(begun)), *short], threads=2)
     assert done == []
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ib.InputError])
-def test_stopped_while_a_loop_is_compiled(error: type[BaseException]) -> None:
-    """What was handed over stays handed over, and no thread is left."""
+def test_error_while_a_loop_is_compiled_keeps_finished_tasks_and_ends_all_threads(error: type[BaseException]) -> None:
     before = threading.active_count()
-    done: list[Unit] = []
+    done: list[Task] = []
     finished = threading.Event()
 
-    def keep(unit: Unit, outcome: Outcome) -> None:
-        done.append(unit)
+    def keep(task: Task, result: TaskResult) -> None:
+        done.append(task)
         if len(done) == 2:
             finished.set()
 
-    def preparing(name: str) -> None:
+    def wait(name: str) -> None:
         if name == "mp-ucb":
             assert finished.wait(60)
             raise error("enough")
 
     with pytest.raises(error, match="enough"):
-        run_jobs(jobs("mp-random mp-ucb", 2, keep), threads=2, preparing=preparing)
-    assert [name_of(unit) for unit in done] == ["mp-random", "mp-random"]
+        run_tasks(scheduled("mp-random mp-ucb", 2, keep), threads=2, progress=Recorder(wait))
+    assert [name_of(task) for task in done] == ["mp-random", "mp-random"]
     assert threading.active_count() == before
 
 
-def test_no_jobs() -> None:
-    run_jobs([], threads=2, preparing=pytest.fail)
+def test_empty_list_of_tasks_compiles_nothing() -> None:
+    run_tasks([], threads=2, progress=Recorder(pytest.fail))
 
 
 def test_memory_of_results_does_not_grow_with_the_horizon() -> None:

@@ -12,9 +12,9 @@ from idleband.cli.progress import ProgressBar
 from idleband.durable import write_durably
 from idleband.errors import InputError
 from idleband.experiments.ranking import ranking
-from idleband.experiments.spec import Experiment, every_policy, experiment, read_experiment
+from idleband.experiments.spec import every_policy, experiment, read_experiment
 from idleband.experiments.store import check_place
-from idleband.experiments.study import Study, Work, load, run_experiment, run_experiments
+from idleband.experiments.study import Study, StudyRequest, load, run_experiment, run_experiments
 from idleband.paper.run import SETTINGS
 from idleband.policies.registry import POLICIES, policy
 from idleband.reporting.plots import learned_figure, regret_figure, reward_figure, save_figure
@@ -23,7 +23,7 @@ from idleband.reporting.ranking import LEGEND, ranking_csv, ranking_figure, rank
 from idleband.reporting.study import study_json, study_text
 from idleband.simulation.prediction_error import check_predicts, learned_csv
 from idleband.simulation.prediction_error import learned as learn
-from idleband.simulation.simulate import Result
+from idleband.simulation.result import Result
 from idleband.validation import choice
 
 RANKING_FILES = "ranking."
@@ -44,19 +44,8 @@ def run(options: argparse.Namespace) -> None:
     out = output_folder(options, spec.scenario.name)
     threads = thread_count(options)
 
-    with ProgressBar() as bar:
-
-        def started(merged: Experiment, missing: int, total: int) -> None:
-            stored = f", {total - missing} of {total} tasks already stored" if missing < total else ""
-            if not options.json:
-                counts = {"policies": len(merged.cases), "replications": merged.replications, "slots": merged.horizon}
-                sizes = " x ".join(f"{n:,} {what}" for what, n in counts.items())
-                print(f"{merged.scenario.name}: {sizes}{stored}")
-            bar.expect(missing * merged.horizon)
-
-        study = run_experiment(
-            spec, out, threads=threads, started=started, preparing=bar.compiling, progress=bar.advance
-        )
+    with ProgressBar(announce=not options.json) as bar:
+        study = run_experiment(spec, out, threads=threads, progress=bar)
     figures = _draw(study, out, scale)
     if options.json:
         answer = {"results": str(out / "results.parquet"), "figures": figures, "per_slot": study_json(study)}
@@ -89,12 +78,8 @@ def compare(options: argparse.Namespace) -> None:
         experiment(scenario, policies, options.horizon, options.replications, options.seed) for scenario in scenarios
     ]
     with ProgressBar() as bar:
-
-        def started(merged: Experiment, missing: int, total: int) -> None:
-            bar.expect(missing * merged.horizon)
-
-        work = [Work(spec, out / spec.scenario.name, started, bar.advance) for spec in specs]
-        studies = run_experiments(work, threads=threads, preparing=bar.compiling)
+        requests = [StudyRequest(spec, out / spec.scenario.name, bar) for spec in specs]
+        studies = run_experiments(requests, threads=threads, progress=bar)
     labels = {configured.label for configured in policies}
     tables = [ranking(study, labels) for study in studies]
     rows = [row for table in tables for row in table]
@@ -128,10 +113,8 @@ def learned(options: argparse.Namespace) -> None:
     check_place(out)
     found = []
     with ProgressBar() as bar:
-        bar.expect(T * R * len(policies))
         for configured in policies:
-            bar.compiling(configured.policy.name)
-            found.append(learn(scenario, configured, horizon=T, replications=R, seed=seed, progress=bar.advance))
+            found.append(learn(scenario, configured, horizon=T, replications=R, seed=seed, progress=bar))
     out.mkdir(parents=True, exist_ok=True)
     figures = save_figure(learned_figure(found), out / "learned")
     table = out / "learned.csv"

@@ -29,10 +29,7 @@ def reproduce(options: argparse.Namespace) -> None:
     out = output_folder(options, "paper-quick" if options.quick else "paper")
     start = perf_counter()
     with ProgressBar(rate=False) as bar:
-        run_parts(
-            out, size, options.only or tuple(PARTS), threads=thread_count(options), started=bar.expect,
-            preparing=bar.compiling, progress=bar.advance,
-        )  # fmt: skip
+        run_parts(out, size, options.only or tuple(PARTS), threads=thread_count(options), progress=bar)
         bar.message("drawing")
         page = write_report(out)
     _print_page(options, page, f"{perf_counter() - start:.0f} s; ")

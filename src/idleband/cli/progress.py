@@ -16,10 +16,13 @@ SLOW_SECONDS = {"nucb": 90, "neural": 90}
 
 
 class ProgressBar(Progress):
-    """A progress bar with rate and time left on stderr; invisible where stderr is not a terminal."""
+    """A progress bar with rate and time left on stderr, shown only where stderr is a terminal.
 
-    def __init__(self, rate: bool = True) -> None:
-        self.rate, self.total = rate, 0.0
+    With `announce`, messages are printed on stdout instead of being shown before the bar.
+    """
+
+    def __init__(self, rate: bool = True, announce: bool = False) -> None:
+        self.rate, self.announce, self.total = rate, announce, 0.0
         self.display: Display | None = None
         self.task: TaskID
         self.lock = Lock()
@@ -42,15 +45,18 @@ class ProgressBar(Progress):
 
     def compiling(self, policy: str) -> None:
         """Show which policy is compiled and how long that usually takes."""
-        self.message(f"compiling {policy} (once, up to {usual_seconds(policy)} s)")
+        self._update(description=f"compiling {policy} (once, up to {usual_seconds(policy)} s)")
 
     def advance(self, slots: float) -> None:
         """Move the bar."""
         self._update(advance=slots, description="running")
 
     def message(self, text: str) -> None:
-        """Show a text before the bar."""
-        self._update(description=text)
+        """Print a text, or show it before the bar."""
+        if self.announce:
+            print(text)
+        else:
+            self._update(description=text)
 
     def _update(self, **changes: Any) -> None:
         if self.display is not None:

@@ -17,7 +17,7 @@ from idleband.arrays import Floats
 from idleband.experiments.study import Study
 from idleband.policies.protocol import KNOWLEDGE, PARAMETERS, STATES_SEEN
 from idleband.policies.registry import POLICIES
-from idleband.simulation.simulate import Result
+from idleband.simulation.result import Result
 from idleband.simulation.statistics import interval, paired_difference
 
 BASELINE = "rca-m"

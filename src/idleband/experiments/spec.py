@@ -1,4 +1,4 @@
-"""An experiment as data: a scenario, cases, and a size."""
+"""An experiment as data: scenario, configured policies, horizon, replications and seed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,64 +12,72 @@ from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
 from idleband.policies.registry import grid as policy_grid
 from idleband.scenario.build import from_table, located, read_toml
 from idleband.scenario.scenario import Scenario
-from idleband.simulation.simulate import Unit, check_size
+from idleband.simulation.scheduler import Task
+from idleband.simulation.simulate import check_size
 
 
 @dataclass(frozen=True)
 class Experiment:
     scenario: Scenario
-    cases: tuple[ConfiguredPolicy, ...]
+    policies: tuple[ConfiguredPolicy, ...]
     horizon: int = 100_000
     replications: int = 5
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.cases:
+        if not self.policies:
             raise InputError("policy: an experiment needs at least one")
-        labels = [case.label for case in self.cases]
+        labels = [configured.label for configured in self.policies]
         for label in labels:
             if labels.count(label) > 1:
                 raise InputError(f"policy {label}: given twice")
-        for case in self.cases:
-            if case.policy.check is not None:
-                case.policy.check(setup_of(self.scenario, case.params))
+        for configured in self.policies:
+            if configured.policy.check is not None:
+                configured.policy.check(setup_of(self.scenario, configured.params))
 
     @property
-    def units(self) -> list[Unit]:
-        """What is to be run: on every replication the references, and each case."""
-        return [Unit(case, i) for i in range(self.replications) for case in (None, *self.cases)]
+    def tasks(self) -> list[Task]:
+        """The references and each policy, on every replication."""
+        return [Task(configured, i) for i in range(self.replications) for configured in (None, *self.policies)]
 
     def to_table(self, where: Mapping[str, str] | None = None, model: str | None = None) -> dict[str, Any]:
-        """As it would stand in a file, complete. `where` gives file.py:name for policies from a user's file, `model` for
-        the perturbation model."""
-        where, world = where or {}, self.scenario.to_dict()
+        """Return the complete experiment as it is written to a file.
+
+        `where` maps labels of policies from a user's file to file.py:name; `model` is the same for the perturbation
+        model.
+        """
+        where, scenario = where or {}, self.scenario.to_dict()
         if model is not None:
-            world["perturbation"]["kind"] = model
+            scenario["perturbation"]["kind"] = model
         return {
             "schema": 1,
             "experiment": {"horizon": self.horizon, "replications": self.replications, "seed": self.seed},
-            "scenario": world,
-            "policy": [{"name": where.get(c.label, c.policy.name), **c.values} for c in self.cases],
+            "scenario": scenario,
+            "policy": [{"name": where.get(c.label, c.policy.name), **c.values} for c in self.policies],
         }
 
 
 def every_policy() -> list[ConfiguredPolicy]:
-    """All policies of the package, with their defaults."""
+    """Return all policies of the package with default parameters."""
     return [policy(p) for p in POLICIES.values() if p.source is None]
 
 
 def experiment(
-    scenario: Scenario, cases: Iterable[ConfiguredPolicy], horizon: Any = 100_000, replications: Any = 5, seed: Any = 0
+    scenario: Scenario,
+    policies: Iterable[ConfiguredPolicy],
+    horizon: Any = 100_000,
+    replications: Any = 5,
+    seed: Any = 0,
 ) -> Experiment:
-    """An experiment, its size validated."""
-    return Experiment(scenario, tuple(cases), *check_size(horizon, replications, seed))
+    """Return an experiment after checking its size."""
+    return Experiment(scenario, tuple(policies), *check_size(horizon, replications, seed))
 
 
-def read_experiment(path: Path, cases: Iterable[ConfiguredPolicy] = (), **size: Any) -> Experiment:
-    """An experiment from a TOML file; cases and a size (horizon, replications, seed) given here replace the file's.
+def read_experiment(path: Path, policies: Iterable[ConfiguredPolicy] = (), **size: Any) -> Experiment:
+    """Return the experiment that a TOML file describes.
 
-    Without cases here or there, all policies of the package run. `file.py:name`, a policy's or a model's, is looked up
-    from the folder of the file.
+    Policies and sizes (horizon, replications, seed) that are given here replace those of the file. If neither has
+    policies, all policies of the package are used. `file.py:name` is relative to the folder of the file.
     """
     data = read_toml(path)
     try:
@@ -77,22 +85,22 @@ def read_experiment(path: Path, cases: Iterable[ConfiguredPolicy] = (), **size: 
         validation.whole(data.get("schema", 1), "schema", 1, 1)
         if "scenario" not in data:
             raise InputError("[scenario] is missing")
-        world = from_table(located(validation.table(data["scenario"], "scenario"), path.parent))
+        scenario = from_table(located(validation.table(data["scenario"], "scenario"), path.parent))
         own_size = validation.table(data.get("experiment", {}), "experiment")
         validation.check_keys(own_size, ("horizon", "replications", "seed"), "experiment")
         entries = data.get("policy", [])
         if not isinstance(entries, list):
             raise InputError("policy: write [[policy]], once for each")
-        own_cases = [case for entry in entries for case in grid(validation.table(entry, "policy"), path.parent)]
-        return experiment(world, tuple(cases) or own_cases or every_policy(), **{**own_size, **size})
+        listed = [one for entry in entries for one in grid(validation.table(entry, "policy"), path.parent)]
+        return experiment(scenario, tuple(policies) or listed or every_policy(), **{**own_size, **size})
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
 def grid(entry: Mapping[str, Any], folder: Path = Path()) -> list[ConfiguredPolicy]:
-    """The cases of one [[policy]] entry: a list as a value is a grid.
+    """Return the configured policies of one [[policy]] entry; a list as a value is a grid.
 
-    >>> [case.label for case in grid({"name": "mp-lucb", "beta": [0.1, 0.5]})]
+    >>> [one.label for one in grid({"name": "mp-lucb", "beta": [0.1, 0.5]})]
     ['mp-lucb beta=0.1', 'mp-lucb beta=0.5']
     """
     name = entry.get("name")

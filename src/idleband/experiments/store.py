@@ -1,12 +1,14 @@
-"""Results on disk: nothing finished is lost, nothing stale is reused, anybody can read them.
+"""Results folders: store finished tasks, resume an experiment, write and read its tables.
 
-    DIR/experiment.toml    the experiment as it was run, complete; policies/ and models/ beside it hold users' own
-    DIR/units/KEY.npz      one finished unit of work each; KEY is a hash of everything that shapes its numbers
-    DIR/times.csv          the processor time of each unit
-    DIR/results.parquet    the tidy table, DIR/plays.parquet the plays per channel
-    DIR/manifest.json      versions, machine, processor time, keys, and the digests of the two tables; written last
+    DIR/experiment.toml    the complete experiment; policies/ and models/ contain copies of users' files
+    DIR/tasks/KEY.npz      one finished task each; KEY is a hash of everything that determines its numbers
+    DIR/times.csv          processor time of each task
+    DIR/results.parquet    the tidy table
+    DIR/plays.parquet      plays per channel
+    DIR/manifest.json      versions, machine, processor time, keys and the digests of the two tables; written last
 
-Every file is written beside its place, synced, and renamed into it, so a file that is there is whole.
+Each file is written under a temporary name, synced and renamed, so that a file is never incomplete. Version 0.1 called
+the folder of tasks `units`.
 """
 
 import contextlib
@@ -34,21 +36,24 @@ from idleband.policies.registry import ConfiguredPolicy
 from idleband.scenario.build import from_table, read_toml
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.user_models import stored_model
-from idleband.simulation.simulate import COLUMNS, MAX_SEED, Outcome, Result, Unit
+from idleband.simulation.result import COLUMNS, Result
+from idleband.simulation.scheduler import Task, TaskResult
+from idleband.simulation.simulate import MAX_SEED
 from idleband.user_code import file_of
 
 try:
     import fcntl
-except ImportError:  # a system without such locks: two processes in one folder are not kept apart there
+except ImportError:  # no file locks on this system: two processes can use one folder at the same time
     fcntl = None  # type: ignore[assignment]
 
 SCHEMA = 1
+TASKS, TASKS_0_1 = "tasks", "units"
 TIMES = "times.csv"
 TABLES = ("results.parquet", "plays.parquet")
 
 
-def unit_keys(experiment: Experiment, units: Iterable[Unit]) -> dict[Unit, str]:
-    """For each unit a hash of everything that shapes its numbers. The number of replications does not."""
+def task_keys(experiment: Experiment, tasks: Iterable[Task]) -> dict[Task, str]:
+    """Return for each task a hash of everything that determines its numbers; the number of replications does not."""
     shared = {
         "schema": SCHEMA,
         "sources": source_hash(),
@@ -57,37 +62,38 @@ def unit_keys(experiment: Experiment, units: Iterable[Unit]) -> dict[Unit, str]:
         "seed": experiment.seed,
     }
     keys = {}
-    for unit in units:
-        case = None if unit.case is None else [*unit.case.policy.key, unit.case.values]
-        content = shared | {"replication": unit.replication, "case": case}
+    for task in tasks:
+        policy = None if task.configured is None else [*task.configured.policy.key, task.configured.values]
+        content = shared | {"replication": task.replication, "policy": policy}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        keys[unit] = hashlib.sha256(text.encode()).hexdigest()[:40]
+        keys[task] = hashlib.sha256(text.encode()).hexdigest()[:40]
     return keys
 
 
 class Store:
-    """The folder of an experiment. Use `open_store`."""
+    """The results folder of an experiment. Use `open_store`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def has(self, key: str) -> bool:
-        return self._unit(key).exists()
+        return self._file(key).exists()
 
-    def _unit(self, key: str) -> Path:
-        return self.folder / "units" / f"{key}.npz"
+    def _file(self, key: str) -> Path:
+        return self.folder / TASKS / f"{key}.npz"
 
-    def save(self, key: str, outcome: Outcome) -> None:
+    def save(self, key: str, result: TaskResult) -> None:
         buffer = io.BytesIO()
-        header = np.frombuffer(json.dumps({"schema": SCHEMA, "key": key, "note": outcome.note}).encode(), np.uint8)
-        np.savez(buffer, header=header, curves=outcome.curves, plays=outcome.plays)
-        write_durably(self._unit(key), buffer.getvalue())
-        # Apart from the unit, which is the same whenever it is computed. One write, so that lines stay whole.
+        header = np.frombuffer(json.dumps({"schema": SCHEMA, "key": key, "note": result.note}).encode(), np.uint8)
+        np.savez(buffer, header=header, curves=result.curves, plays=result.plays)
+        write_durably(self._file(key), buffer.getvalue())
+        # The time is kept out of the task's file, which has the same bytes whenever it is computed. A single
+        # write keeps lines whole.
         with contextlib.suppress(OSError), (self.folder / TIMES).open("a") as file:
-            file.write(f"{key},{outcome.seconds:.4f}\n")
+            file.write(f"{key},{result.seconds:.4f}\n")
 
     def times(self) -> dict[str, float]:
-        """Processor time of units, by their keys, as far as it is known."""
+        """Return the processor time of tasks by key, as far as it is known."""
         times: dict[str, float] = {}
         with contextlib.suppress(OSError):
             for line in (self.folder / TIMES).read_text(errors="replace").splitlines():
@@ -97,32 +103,32 @@ class Store:
         return times
 
     def seconds(self, keys: Iterable[str]) -> float:
-        """Processor time of units together, as far as it is known."""
+        """Return the total processor time of tasks, as far as it is known."""
         times = self.times()
         return sum(times.get(key, 0.0) for key in keys)
 
-    def load(self, key: str, seconds: float = math.nan) -> Outcome:
-        path = self._unit(key)
+    def load(self, key: str, seconds: float = math.nan) -> TaskResult:
+        path = self._file(key)
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as data:
                 header = json.loads(data["header"].tobytes())
-                outcome = Outcome(data["curves"], data["plays"], None, str(header["note"]), seconds)
+                result = TaskResult(data["curves"], data["plays"], None, str(header["note"]), seconds)
             if header["schema"] != SCHEMA or header["key"] != key:
-                raise ValueError("its header is another unit's")
-        except Exception as error:  # whatever a damaged archive makes its reader stumble over
+                raise ValueError("the header belongs to another task")
+        except Exception as error:  # a damaged archive can raise almost anything
             raise InputError(f"{path}: damaged ({error}); delete it to compute it again") from None
-        return outcome
+        return result
 
     def write_experiment(self, experiment: Experiment) -> None:
-        """experiment.toml, with copies of users' own files, so that it is complete."""
-        copies = {c.label: self._copy("policies", c.policy.name, c.policy.source) for c in experiment.cases}
+        """Write experiment.toml and copies of the users' files that it refers to."""
+        copies = {c.label: self._copy("policies", c.policy.name, c.policy.source) for c in experiment.policies}
         where = {label: copy for label, copy in copies.items() if copy is not None}
         model = experiment.scenario.perturbation.model
         table = experiment.to_table(where, self._copy("models", model.name, model.source))
         write_durably(self.folder / "experiment.toml", tomli_w.dumps(table).encode())
 
     def _copy(self, kind: str, name: str, source: str | None) -> str | None:
-        """Keep the file that a user's policy or model was loaded from; file.py:name of the copy. None: no such file."""
+        """Copy the file of a user's policy or model and return file.py:name of the copy, or None without a file."""
         found = file_of(source)
         if found is None:
             return None
@@ -145,7 +151,7 @@ class Store:
             pyarrow.parquet.write_table(table, buffer)
             write_durably(self.folder / name, buffer.getvalue())
             digests[name] = hashlib.sha256(buffer.getvalue()).hexdigest()
-        keys = unit_keys(experiment, experiment.units)
+        keys = task_keys(experiment, experiment.tasks)
         manifest = {
             "schema": SCHEMA,
             "versions": {"python": platform.python_version()}
@@ -155,13 +161,13 @@ class Store:
             "seconds": round(self.seconds(keys.values()), 3),
             "sources": source_hash(),
             "sha256": digests,
-            "units": [
+            "tasks": [
                 {
                     "key": key,
-                    "case": unit.case.label if unit.case else "references",
-                    "replication": unit.replication,
+                    "policy": task.configured.label if task.configured else "references",
+                    "replication": task.replication,
                 }
-                for unit, key in keys.items()
+                for task, key in keys.items()
             ],
         }
         write_durably(self.folder / "manifest.json", (json.dumps(manifest, indent=1) + "\n").encode())
@@ -169,13 +175,13 @@ class Store:
 
 @contextlib.contextmanager
 def open_store(folder: Path, experiment: Experiment) -> Iterator[tuple[Store, Experiment]]:
-    """Claim a folder for an experiment, and give the store and the experiment as extended by what is there.
+    """Lock a folder for an experiment; return the store and the experiment merged with the one in the folder.
 
-    More policies or more replications extend what is there; another scenario, seed or horizon is refused.
+    More policies or more replications extend the stored experiment. Another scenario, seed or horizon is refused.
     """
     check_folder(folder, experiment)
     try:
-        (folder / "units").mkdir(parents=True, exist_ok=True)
+        (folder / TASKS).mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
     except OSError as error:
         raise InputError(f"{folder}: cannot be written to: {error.strerror or error}") from None
@@ -186,21 +192,21 @@ def open_store(folder: Path, experiment: Experiment) -> Iterator[tuple[Store, Ex
             except OSError:
                 raise InputError(f"{folder}: in use by another run") from None
         merged = check_folder(folder, experiment)
-        for place in (folder, *(folder / part for part in ("units", "policies", "models"))):
-            for leftover in place.glob(f"{TEMPORARY}*"):  # of a run that was killed: nobody else holds the lock
+        for place in (folder, *(folder / part for part in (TASKS, "policies", "models"))):
+            for leftover in place.glob(f"{TEMPORARY}*"):  # of a run that was killed, as this process has the lock
                 leftover.unlink(missing_ok=True)
         yield Store(folder), merged
 
 
 def check_place(folder: Path) -> None:
-    """Refuse a folder that cannot be one."""
+    """Refuse a path that is a file or lies below a file."""
     for place in (folder, *folder.parents):
         if place.exists() and not place.is_dir():
             raise InputError(f"{folder}: {'is' if place == folder else f'lies below {place}, which is'} a file")
 
 
 def check_folder(folder: Path, experiment: Experiment) -> Experiment:
-    """The experiment merged with the one that a folder holds, or the reason why the folder cannot be used."""
+    """Return the experiment merged with the one in a folder; raise InputError if the folder cannot be used."""
     check_place(folder)
     file = folder / "experiment.toml"
     if not file.exists():
@@ -208,7 +214,7 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
         if taken:
             raise InputError(f"{folder}: holds {taken[0]} but no experiment.toml; choose another folder")
         return experiment
-    if not any((folder / "units").glob("*.npz")):  # nothing was ever finished there
+    if not any(file for part in (TASKS, TASKS_0_1) for file in (folder / part).glob("*.npz")):  # nothing was finished
         return experiment
     held = read_experiment(file)
     if held.scenario != experiment.scenario:
@@ -219,18 +225,18 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
                 f"{folder}: holds another experiment ({what} {getattr(held, what)}, not {getattr(experiment, what)});"
                 " choose another folder"
             )
-    # Of what the folder holds, what has been run counts: a policy that only ever failed, or replications that were
-    # asked for by mistake and stopped, do not come back with every later command.
+    # Only finished tasks count: a policy that always failed, or replications that were requested by mistake, are not
+    # added to every later run.
     store = Store(folder)
-    run: dict[str, list[int]] = {case.label: [] for case in held.cases}
-    for unit, key in unit_keys(held, held.units).items():
-        if unit.case is not None and store.has(key):
-            run[unit.case.label].append(unit.replication)
-    labels = {case.label for case in experiment.cases}
-    kept: list[ConfiguredPolicy] = [case for case in held.cases if case.label not in labels and run[case.label]]
+    run: dict[str, list[int]] = {one.label: [] for one in held.policies}
+    for task, key in task_keys(held, held.tasks).items():
+        if task.configured is not None and store.has(key):
+            run[task.configured.label].append(task.replication)
+    labels = {one.label for one in experiment.policies}
+    kept: list[ConfiguredPolicy] = [one for one in held.policies if one.label not in labels and run[one.label]]
     replications = max([experiment.replications, *(i + 1 for finished in run.values() for i in finished)])
     return Experiment(
-        experiment.scenario, (*kept, *experiment.cases), experiment.horizon, replications, experiment.seed
+        experiment.scenario, (*kept, *experiment.policies), experiment.horizon, replications, experiment.seed
     )
 
 
@@ -243,7 +249,7 @@ def _unlike(held: Experiment, given: Experiment) -> str:
 
 
 def tidy(results: Sequence[Result]) -> Any:
-    """The tidy table of several results; a parameter that a policy does not have is null."""
+    """Return the tidy table of several results; parameters that a policy does not have are null."""
     import pyarrow
 
     parts = [result.columns() for result in results]
@@ -256,7 +262,7 @@ def tidy(results: Sequence[Result]) -> Any:
         else:
             values = [v for part, n in zip(parts, lengths, strict=True) for v in part.get(name, [None] * n)]
             kinds = {type(v) for v in values if v is not None}
-            if len(kinds) > 1:  # two policies use one name for unlike things
+            if len(kinds) > 1:  # two policies have parameters of the same name and different types
                 values = [None if v is None else str(v) for v in values]
             columns[name] = values
     return pyarrow.table(columns)
@@ -275,12 +281,14 @@ def _plays_columns(result: Result) -> dict[str, Any]:
 
 
 def read_results(folder: Path) -> tuple[Scenario, int, list[Result], bool]:
-    """Scenario, seed and results of a study, from its files alone, without users' own code; and whether that is all
-    that its experiment asks for."""
+    """Return scenario, seed and results of a stored study, and whether all of its experiment has been run.
+
+    Users' code is not needed.
+    """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     if not (folder / "experiment.toml").exists():
-        raise InputError(f"{folder}: holds no experiment (experiment.toml is missing)")
+        raise InputError(f"{folder}: is not a results folder (experiment.toml is missing)")
     data = read_toml(folder / "experiment.toml")
     validation.whole(data.get("schema"), f"{folder / 'experiment.toml'}: schema", 1, SCHEMA)
     scenario = from_table(
@@ -315,17 +323,17 @@ def read_results(folder: Path) -> tuple[Scenario, int, list[Result], bool]:
 
 
 def _curve(part: Any, name: str) -> npt.NDArray[np.float64]:
-    """A column; nan, if it was not yet there when the study was stored."""
+    """Return a column; nan if the version that stored the study did not have it."""
     if name not in part.column_names:
         return np.full(len(part), np.nan)
     return np.asarray(part.column(name).to_numpy(), float)
 
 
-AGAIN = "the command that made it makes it anew"
+AGAIN = "run the same command again to restore it"
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """manifest.json of a finished study."""
+    """Return manifest.json of a finished study."""
     file = folder / "manifest.json"
     try:
         data: dict[str, Any] = json.loads(file.read_bytes())
@@ -338,17 +346,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _checked(folder: Path, name: str) -> Any:
-    """A table of a finished study, if it is the one that the manifest speaks of."""
+    """Return a table of a finished study after comparing its digest with the manifest."""
     import pyarrow.parquet
 
     path, manifest = folder / name, folder / "manifest.json"
     for file in (path, manifest):
         if not file.exists():
-            raise InputError(f"{folder}: not finished ({file.name} is missing); the same run command goes on with it")
+            raise InputError(f"{folder}: not finished ({file.name} is missing); run the same command again to continue")
     digest = read_manifest(folder)["sha256"].get(name)
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != digest:
-        raise InputError(f"{path}: damaged, or not of the same moment as manifest.json; {AGAIN}")
+        raise InputError(f"{path}: damaged, or it does not belong to manifest.json; {AGAIN}")
     return pyarrow.parquet.read_table(io.BytesIO(content))
 
 

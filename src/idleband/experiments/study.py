@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idleband.errors import InputError, unknown
 from idleband.experiments.spec import Experiment, experiment
-from idleband.experiments.store import Store, open_store, read_results, unit_keys
+from idleband.experiments.store import Store, open_store, read_results, task_keys
 from idleband.policies.registry import ConfiguredPolicy, policy
+from idleband.progress import SILENT, Progress
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.scenario import Scenario
-from idleband.simulation.run import Tick
-from idleband.simulation.simulate import COLUMNS, Job, Outcome, Result, Unit, assemble, run_jobs
+from idleband.simulation.result import COLUMNS, Result, result_of
+from idleband.simulation.scheduler import ScheduledTask, Task, TaskResult, run_tasks
 from idleband.simulation.statistics import Interval, interval, paired_difference
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Study:
         for result in self.results:
             if result.label == label:
                 return result
-        raise unknown("case", label, self.labels)
+        raise unknown("policy", label, self.labels)
 
     def interval(self, label: str, column: str = "reward", *, per_slot: bool = False) -> Interval:
         """The mean over replications of a column at the horizon, with its 95% interval."""
@@ -105,95 +106,101 @@ class Study:
         return figure
 
 
-def run_experiment(
-    spec: Experiment,
-    out: Path | None = None,
-    *,
-    threads: int | None = None,
-    started: Callable[[Experiment, int, int], None] | None = None,
-    preparing: Callable[[str], None] | None = None,
-    progress: Tick | None = None,
-) -> Study:
-    """Run what is not there yet, keep each finished unit, and give the study.
-
-    `started` is told the experiment as merged with what the folder holds, and how many units of how many are to run;
-    `preparing` which policy is compiled next, and `progress` how many slots were just run.
-    """
-    (study,) = run_experiments([Work(spec, out, started, progress)], threads=threads, preparing=preparing)
-    return study
-
-
-class Work(NamedTuple):
-    """An experiment to run, where its results go, and who is to know of it: see `run_experiment`."""
+class StudyRequest(NamedTuple):
+    """An experiment to run, the folder for its results, and the observer of its progress."""
 
     spec: Experiment
     out: Path | None = None
-    started: Callable[[Experiment, int, int], None] | None = None
-    progress: Tick | None = None
+    progress: Progress = SILENT
+
+
+def run_experiment(
+    spec: Experiment, out: Path | None = None, *, threads: int | None = None, progress: Progress = SILENT
+) -> Study:
+    """Run the tasks of an experiment that are not stored yet, store each when it is finished, and return the study.
+
+    `progress` receives a message with the size of the experiment, merged with the one in the folder, before it starts.
+    """
+    (study,) = run_experiments([StudyRequest(spec, out, progress)], threads=threads, progress=progress)
+    return study
 
 
 def run_experiments(
-    work: Sequence[Work], *, threads: int | None = None, preparing: Callable[[str], None] | None = None
+    requests: Sequence[StudyRequest], *, threads: int | None = None, progress: Progress = SILENT
 ) -> list[Study]:
-    """Several experiments on the same threads, which so never wait for the last unit of one of them."""
+    """Run several experiments on the same threads, so that no thread waits for the last task of one experiment.
+
+    The observer of a request receives the work of its experiment, `progress` which policy is compiled.
+    """
     with contextlib.ExitStack() as stack:
-        running = [stack.enter_context(_opened(one)) for one in work]
+        running = [stack.enter_context(_opened(request)) for request in requests]
         for one in running:
             one.begin()
-        run_jobs([job for one in running for job in one.jobs()], threads=threads, preparing=preparing)
+        run_tasks([task for one in running for task in one.tasks()], threads=threads, progress=progress)
         return [one.study for one in running]
 
 
 @contextlib.contextmanager
-def _opened(work: Work) -> Iterator["_Running"]:
-    if work.out is None:
-        yield _Running(work, None)
+def _opened(request: StudyRequest) -> Iterator["_Running"]:
+    if request.out is None:
+        yield _Running(request, None)
     else:
-        with open_store(work.out, work.spec) as (store, merged):
-            yield _Running(work._replace(spec=merged), store)
+        with open_store(request.out, request.spec) as (store, merged):
+            yield _Running(request._replace(spec=merged), store)
 
 
 class _Running:
-    """An experiment under way. Its results are put together when its last unit is in."""
+    """An experiment that is being run. The study is assembled when its last task is finished."""
 
     study: Study
 
-    def __init__(self, work: Work, store: Store | None) -> None:
-        self.work, self.spec, self.store = work, work.spec, store
-        self.keys = unit_keys(self.spec, self.spec.units)
-        self.outcomes: dict[Unit, Outcome] = {}
+    def __init__(self, request: StudyRequest, store: Store | None) -> None:
+        self.spec, self.progress, self.store = request.spec, request.progress, store
+        self.keys = task_keys(self.spec, self.spec.tasks)
+        self.finished: dict[Task, TaskResult] = {}
         if store is not None:
             times = store.times()
-            there = {unit: key for unit, key in self.keys.items() if store.has(key)}
-            self.outcomes |= {unit: store.load(key, times.get(key, math.nan)) for unit, key in there.items()}
-        self.missing = [unit for unit in self.keys if unit not in self.outcomes]
+            stored = {task: key for task, key in self.keys.items() if store.has(key)}
+            self.finished |= {task: store.load(key, times.get(key, math.nan)) for task, key in stored.items()}
+        self.missing = [task for task in self.keys if task not in self.finished]
         self.lock = Lock()
 
     def begin(self) -> None:
         if self.store is not None:
-            self.store.write_experiment(self.spec)  # only now: a damaged unit is told before anything is changed
-        if self.work.started is not None:
-            self.work.started(self.spec, len(self.missing), len(self.keys))
+            self.store.write_experiment(self.spec)  # only now: a damaged task file is reported before any change
+        self.progress.message(self.summary())
+        self.progress.expect(len(self.missing) * self.spec.horizon)
         if not self.missing:
             self.finish()
 
-    def jobs(self) -> list[Job]:
+    def summary(self) -> str:
+        """Return the size of the experiment and how much of it is stored, in one line."""
         spec = self.spec
-        return [Job(spec.scenario, u, spec.horizon, spec.seed, self.done, self.work.progress) for u in self.missing]
+        counts = {"policies": len(spec.policies), "replications": spec.replications, "slots": spec.horizon}
+        size = " x ".join(f"{count:,} {what}" for what, count in counts.items())
+        found = len(self.finished)
+        return f"{spec.scenario.name}: {size}" + (f", {found} of {len(self.keys)} tasks already there" if found else "")
 
-    def done(self, unit: Unit, outcome: Outcome) -> None:
+    def tasks(self) -> list[ScheduledTask]:
+        spec = self.spec
+        return [
+            ScheduledTask(spec.scenario, task, spec.horizon, spec.seed, self.done, self.progress)
+            for task in self.missing
+        ]
+
+    def done(self, task: Task, result: TaskResult) -> None:
         if self.store is not None:
-            self.store.save(self.keys[unit], outcome)
-            outcome = outcome._replace(state=None)  # a network takes megabytes, and a folder keeps no states anyway
+            self.store.save(self.keys[task], result)
+            result = result._replace(state=None)  # the state of a network takes megabytes and is not stored
         with self.lock:
-            self.outcomes[unit] = outcome
-            last = len(self.outcomes) == len(self.keys)
+            self.finished[task] = result
+            last = len(self.finished) == len(self.keys)
         if last:
             self.finish()
 
     def finish(self) -> None:
         spec, R = self.spec, self.spec.replications
-        results = tuple(assemble(spec.scenario, c, spec.seed, spec.horizon, self.outcomes, R) for c in spec.cases)
+        results = tuple(result_of(spec.scenario, c, spec.seed, spec.horizon, self.finished, R) for c in spec.policies)
         if self.store is not None:
             self.store.write_results(spec, results)
         self.study = Study(spec.scenario, spec.seed, results)

@@ -36,7 +36,7 @@ from idleband.paper.readings import (
 )
 from idleband.paper.run import Evidence, final
 from idleband.scenario.build import scenario
-from idleband.simulation.simulate import Result
+from idleband.simulation.result import Result
 from idleband.simulation.statistics import Interval, p_value, paired_difference
 
 LEVEL = 0.05

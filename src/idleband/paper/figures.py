@@ -34,7 +34,7 @@ from idleband.paper.readings import (
 )
 from idleband.paper.run import Evidence, final
 from idleband.reporting.plots import REFERENCE_NAMES
-from idleband.simulation.simulate import Result
+from idleband.simulation.result import Result
 from idleband.simulation.statistics import Interval, interval, paired_difference, student_t
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ from idleband import validation
 from idleband.arrays import Floats
 from idleband.durable import write_durably
 from idleband.errors import InputError
-from idleband.experiments.spec import Experiment
 from idleband.experiments.store import check_place, read_manifest
-from idleband.experiments.study import Study, Work, load, run_experiments
+from idleband.experiments.study import Study, StudyRequest, load, run_experiments
 from idleband.paper.parts import PARTS
 from idleband.paper.plan import (
     TUNING_OFFSET,
@@ -44,9 +43,11 @@ from idleband.paper.plan import (
 )
 from idleband.paper.readings import BASELINES, GRID, LINEAR, NEURAL, PROPOSED, TUNED_BASELINES, Reading
 from idleband.policies.registry import ConfiguredPolicy
+from idleband.progress import SILENT, Progress
 from idleband.scenario.build import read_toml
 from idleband.simulation.precompile import compiled_ahead
-from idleband.simulation.simulate import MAX_REPLICATIONS, MAX_SEED, MAX_SLOTS, Result
+from idleband.simulation.result import Result
+from idleband.simulation.simulate import MAX_REPLICATIONS, MAX_SEED, MAX_SLOTS
 
 SCHEMA = 1
 SETTINGS = "reproduction.toml"
@@ -62,41 +63,56 @@ def reproduce(
     parts: Sequence[str] = tuple(PARTS),
     *,
     threads: int | None = None,
-    started: Callable[[float], None] | None = None,
-    preparing: Callable[[str], None] | None = None,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress = SILENT,
 ) -> None:
-    """Run what the parts need and the folder does not hold yet.
+    """Run what the parts need and the folder does not contain yet.
 
-    `started` is told the work in all, in slots of a fast policy; `progress` how much of it was just done or found done,
-    and `preparing` which policy is compiled next.
+    Progress is measured in slots of a fast policy. All work is announced at the start; stored work counts as done.
     """
     take_folder(out, size)
-    tell = progress or (lambda work: None)
     tuned = list(dict.fromkeys(pair for part in parts for pair in tuning_of(part)))
     tuning = {pair: tuning_run(size, *pair) for pair in tuned}
     # The values are not chosen yet, but how many cases there will be is known, give or take a textbook value.
     guess = {(reading.key, preset): _any_choice(reading) for reading, preset in tuned}
-    if started is not None:
-        started(sum(_slots(run) for run in [*tuning.values(), *_reported(size, parts, guess)]))
+    progress.expect(sum(_slots(run) for run in [*tuning.values(), *_reported(size, parts, guess)]))
 
-    def run_all(runs: Sequence[Run], preparing: Callable[[str], None] | None) -> list[Study]:
-        return run_experiments([_work(out, run, tell) for run in runs], threads=threads, preparing=preparing)
+    def run_all(runs: Sequence[Run], progress: Progress) -> list[Study]:
+        requests = [StudyRequest(run.spec, out / "studies" / run.folder, _Weighted(run, progress)) for run in runs]
+        return run_experiments(requests, threads=threads, progress=progress)
 
     with _network_ahead(out, _reported(size, parts, guess)) as wait:
-        studies = run_all(list(tuning.values()), preparing)
+        studies = run_all(list(tuning.values()), progress)
         choices: Choices = {
             (reading.key, preset): chosen(reading, _asked(run, study))
             for ((reading, preset), run), study in zip(tuning.items(), studies, strict=True)
         }
 
-        def prepare(name: str) -> None:
-            if preparing is not None:
-                preparing(name)
-            if name.startswith(NETWORK):
-                wait()
+        run_all(_reported(size, parts, choices), _Waiting(progress, wait))
 
-        run_all(_reported(size, parts, choices), prepare)
+
+class _Weighted(Progress):
+    """Observer of one run, whose slots count by their cost in the work that was announced at the start."""
+
+    def __init__(self, run: Run, progress: Progress) -> None:
+        self.run, self.progress = run, progress
+
+    def expect(self, slots: float) -> None:
+        self.progress.advance(max(0.0, _slots(self.run) - slots * self.run.cost))  # found in the folder
+
+    def advance(self, slots: float) -> None:
+        self.progress.advance(slots * self.run.cost)
+
+
+class _Waiting(Progress):
+    """Observer that waits for the second process before the loop of MP-NUCB is compiled here."""
+
+    def __init__(self, progress: Progress, wait: Callable[[], None]) -> None:
+        self.progress, self.wait = progress, wait
+
+    def compiling(self, policy: str) -> None:
+        self.progress.compiling(policy)
+        if policy.startswith(NETWORK):
+            self.wait()
 
 
 def _network_ahead(out: Path, runs: Sequence[Run]) -> contextlib.AbstractContextManager[Callable[[], None]]:
@@ -116,19 +132,9 @@ def _reported(size: Size, parts: Sequence[str], choices: Choices) -> list[Run]:
     return sorted(runs.values(), key=lambda run: (run.cost > 1, -run.cost))
 
 
-def _work(out: Path, run: Run, tell: Callable[[float], None]) -> Work:
-    def started(merged: Experiment, missing: int, total: int) -> None:
-        tell((total - missing) * merged.horizon * run.cost)
-
-    def progress(slots: int) -> None:
-        tell(slots * run.cost)
-
-    return Work(run.spec, out / "studies" / run.folder, started, progress)
-
-
 def _slots(run: Run) -> float:
     """The work of a run, in slots of a fast policy."""
-    return len(run.spec.units) * run.spec.horizon * run.cost
+    return len(run.spec.tasks) * run.spec.horizon * run.cost
 
 
 def take_folder(out: Path, size: Size) -> None:
@@ -191,7 +197,7 @@ class Evidence:
         if run.folder not in self._studies:
             self._studies[run.folder] = load(place) if (place / "manifest.json").exists() else None
         study = self._studies[run.folder]
-        if study is None or not {case.label for case in run.spec.cases} <= set(study.labels):
+        if study is None or not {case.label for case in run.spec.policies} <= set(study.labels):
             return None
         study = _asked(run, study)
         self.used[run.folder] = Used(run, study)
@@ -227,7 +233,7 @@ class Evidence:
             return self._result(neural_run(self.size, reading, preset), reading.neural)
         assert role == LINEAR
         run = linear_run(self.size, reading, preset, self.choices)
-        return self._result(run, run.spec.cases[-1])
+        return self._result(run, run.spec.policies[-1])
 
     def everyone(self, reading: Reading, preset: str) -> dict[str, Result]:
         """The tuned baselines and the two policies of a reading, by role."""
@@ -244,12 +250,12 @@ class Evidence:
     def with_users(self, reading: Reading, role: str, M: int) -> Result:
         """Figure 3: MP-LUCB or MP-NUCB in a reading with M users."""
         run = figure3_run(self.size, reading, role, M, self.choices)
-        return self._result(run, run.spec.cases[0])
+        return self._result(run, run.spec.policies[0])
 
     def with_beta(self, reading: Reading) -> list[Result]:
         """Figure 4: MP-LUCB in a reading for every beta of the grid."""
         run = figure4_run(self.size, reading)
-        return [self._result(run, case) for case in run.spec.cases]
+        return [self._result(run, case) for case in run.spec.policies]
 
     def _result(self, run: Run, case: ConfiguredPolicy) -> Result:
         study = self.study(run)
@@ -268,7 +274,7 @@ class Evidence:
 
 def _asked(run: Run, study: Study) -> Study:
     """What a run asks for; a folder may hold more."""
-    return replace(study, results=tuple(_first(study[case.label], run.spec.replications) for case in run.spec.cases))
+    return replace(study, results=tuple(_first(study[case.label], run.spec.replications) for case in run.spec.policies))
 
 
 def _first(result: Result, replications: int) -> Result:

@@ -13,7 +13,7 @@ from idleband.errors import unknown
 from idleband.policies.registry import POLICIES
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.prediction_error import Learned
-from idleband.simulation.simulate import Result
+from idleband.simulation.result import Result
 from idleband.simulation.statistics import student_t
 
 if TYPE_CHECKING:

@@ -21,11 +21,13 @@ from idleband.kernels.logistic import probability
 from idleband.kernels.rng import FRESH, stream
 from idleband.policies.protocol import Policy, Setup
 from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
+from idleband.progress import SILENT, Progress
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.path import checkpoints
+from idleband.simulation.result import Result
 from idleband.simulation.run import PolicyRun, ReferenceRun
-from idleband.simulation.simulate import Result, check_size
+from idleband.simulation.simulate import check_size
 
 if TYPE_CHECKING:
     import pandas
@@ -117,7 +119,7 @@ def learned(
     horizon: Any = 50_000,
     replications: Any = 3,
     seed: Any = 0,
-    progress: Callable[[int], None] = lambda slots: None,
+    progress: Progress = SILENT,
     **parameters: Any,
 ) -> Learned:
     """Run a policy that has a model of the perturbation, and compare its predictions with the truth.
@@ -127,6 +129,8 @@ def learned(
     world, case = make_scenario(scenario), policy(policy_, **parameters)
     T, R, seed = check_size(horizon, replications, seed)
     check_predicts(world, case, T)
+    progress.expect(T * R)
+    progress.compiling(case.policy.name)
     marks = checkpoints(T)
     marks = marks[(marks <= 0.9 * T) | (marks == T)]  # the last one has slots enough of its own, too
     runs = [_one(world, case, T, seed, i, marks, progress) for i in range(R)]
@@ -170,7 +174,7 @@ def _one(
     seed: int,
     replication: int,
     marks: Ints,
-    progress: Callable[[int], None],
+    progress: Progress,
 ) -> tuple[Floats, Floats, float, Floats, Floats]:
     """One replication: the errors at checkpoints, that of the last tenth, and pairs of predicted and true."""
     run = PolicyRun.start(scenario, case, T, seed, replication)
@@ -202,7 +206,7 @@ def _one(
             errors_played[cursor] = np.sqrt(squares / count) / spread if count else np.nan
             squares, count, cursor = 0.0, 0, cursor + 1
         if t % 1000 == 0 or t == T:
-            progress((t - 1) % 1000 + 1)
+            progress.advance((t - 1) % 1000 + 1)
     played = np.concatenate(last, axis=1)
     played_last = float(np.sqrt(np.mean(np.square(played[0] - played[1])))) / spread if played.size else np.nan
     return errors_played, errors_fresh, played_last, played, np.array([fresh_hat.ravel(), fresh_n.ravel()])

@@ -26,8 +26,6 @@ from idleband.simulation.path import new_path, new_references, new_tally, path_p
 
 SEGMENT = 0.1  # seconds, about, that a compiled loop runs before it returns, so that progress and Ctrl-C are seen
 
-Tick = Callable[[int], None]  # called with the number of slots just run; raises to stop
-
 
 # --- compiled loops --------------------------------------------------------------------------------------------------
 
@@ -164,13 +162,13 @@ class ReferenceRun:
         self.at = slot
 
 
-def in_segments(run: PolicyRun | ReferenceRun, horizon: int, tick: Tick) -> None:
-    """Run to the horizon in segments of about SEGMENT seconds, and call `tick` after each."""
+def in_segments(run: PolicyRun | ReferenceRun, horizon: int, advance: Callable[[int], None]) -> None:
+    """Run to the horizon in segments of about SEGMENT seconds; call `advance`, which may raise, with the slots of each."""
     slots = 16
     while run.at < horizon:
         began = time.perf_counter()
         step = min(slots, horizon - run.at)
         run.to(run.at + step)
-        tick(step)
+        advance(step)
         seconds = time.perf_counter() - began
         slots = max(1, int(slots * min(8.0, SEGMENT / max(seconds, 1e-6))))

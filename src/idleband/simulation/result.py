@@ -1,0 +1,187 @@
+"""The result of one configured policy: cumulative values at checkpoints, over all replications."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from idleband import validation
+from idleband.arrays import Floats, Ints
+from idleband.policies.registry import ConfiguredPolicy
+from idleband.scenario.scenario import Scenario
+from idleband.scenario.upper_bound import bound
+from idleband.simulation.loop import CURVES, REFERENCES
+from idleband.simulation.path import checkpoints, path_parameters
+from idleband.simulation.scheduler import Task, TaskResult
+
+if TYPE_CHECKING:
+    import pandas
+
+
+# The measured columns of the tidy table and their types.
+COLUMNS = {
+    "reward": np.float64,
+    "regret_static": np.float64,
+    "regret_contextual": np.float64,
+    "regret_genie": np.float64,
+    "regret_table": np.float64,
+    "regret_bound": np.float64,  # nan where there is no upper bound
+    "suboptimal_static": np.int64,
+    "suboptimal_contextual": np.int64,
+    "collisions": np.int64,
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """Result of one policy on one scenario, over all replications.
+
+    `idleband.simulate` returns one, and a `Study` contains one per policy. R is the number of replications, C that
+    of checkpoints and K that of channels.
+
+    Attributes
+    ----------
+    scenario : Scenario
+        The scenario that was simulated.
+    policy : str
+        Name of the policy.
+    label : str
+        Name of the policy with the parameters that differ from their defaults.
+    parameters : dict
+        Values of all parameters of the policy.
+    seed : int
+        Seed of the random streams.
+    t : array of int, shape (C,)
+        Slots at which the curves are recorded (checkpoints).
+    curves : dict of str to array, each of shape (R, C)
+        Cumulative values at the checkpoints: `reward`, `regret_static`, `regret_contextual`, `regret_genie`,
+        `regret_table`, `regret_bound`, `suboptimal_static`, `suboptimal_contextual` and `collisions`.
+    plays : array of int, shape (R, K)
+        Number of plays of each channel.
+    state : tuple or None
+        Final state of the policy in each replication. Stored studies do not contain it.
+    slots : pandas.DataFrame or None
+        One row per replication, slot and channel; only with `record="slots"`.
+    note : str
+        Why the policy ran interpreted; empty if it ran compiled.
+    seconds : array, shape (R,), or None
+        Processor time of each replication.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> result = ib.simulate("S1", "mp-ucb", horizon=100, replications=2)
+    >>> result
+    Result(mp-ucb on S1: 2 replications x 100 slots)
+    >>> result.label, result.horizon, result.plays.shape
+    ('mp-ucb', 100, (2, 10))
+    """
+
+    scenario: Scenario
+    policy: str
+    label: str
+    parameters: dict[str, Any]
+    seed: int
+    t: Ints
+    curves: dict[str, Floats]
+    plays: Ints
+    state: tuple[Any, ...] | None = None
+    slots: "pandas.DataFrame | None" = None
+    note: str = ""
+    seconds: Floats | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Result({self.label} on {self.scenario.name}: {self.replications} replications x {self.horizon:,} slots)"
+        )
+
+    @property
+    def reward(self) -> Floats:
+        """Cumulative reward at the checkpoints, shape (R, C)."""
+        return self.curves["reward"]
+
+    @property
+    def replications(self) -> int:
+        """Number of replications."""
+        return len(self.plays)
+
+    @property
+    def horizon(self) -> int:
+        """Number of slots."""
+        return int(self.t[-1])
+
+    def regret(self, reference: str = "static") -> Floats:
+        """Return the cumulative regret at the checkpoints.
+
+        Parameters
+        ----------
+        reference : {"static", "contextual", "genie", "table", "bound"}
+            What the reward is compared with: the best fixed set of channels, the best set given the contexts of each
+            slot, the best set in hindsight, the best fixed set by mean reward without perturbation, or the upper bound
+            on the long-run average reward.
+
+        Returns
+        -------
+        array, shape (R, C)
+        """
+        return self.curves["regret_" + validation.choice(reference, "reference", (*REFERENCES, "table", "bound"))]
+
+    def columns(self) -> dict[str, Any]:
+        """Return the tidy table as a dict of columns, one row per replication and checkpoint."""
+        R, C = self.reward.shape
+        columns: dict[str, Any] = {
+            "scenario": [self.scenario.name] * (R * C),
+            "policy": [self.policy] * (R * C),
+            "label": [self.label] * (R * C),
+            "replication": np.repeat(np.arange(R), C),
+            "t": np.tile(self.t, R),
+        }
+        columns |= {name: self.curves[name].ravel().astype(kind) for name, kind in COLUMNS.items()}
+        columns |= {name: [value] * (R * C) for name, value in self.parameters.items()}
+        return columns
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return the tidy table as a DataFrame, one row per replication and checkpoint."""
+        import pandas
+
+        return pandas.DataFrame(self.columns())
+
+
+def result_of(
+    scenario: Scenario,
+    configured: ConfiguredPolicy,
+    seed: int,
+    horizon: int,
+    finished: Mapping[Task, TaskResult],
+    replications: int,
+) -> Result:
+    """Return the result of a configured policy from its task results and those of the references."""
+    own = [finished[Task(configured, i)] for i in range(replications)]
+    references = [finished[Task(None, i)] for i in range(replications)]
+    curves = {name: np.array([one.curves[i] for one in own]) for i, name in enumerate(CURVES)}
+    for i, name in enumerate(REFERENCES):
+        curves[f"regret_{name}"] = np.array([one.curves[i] for one in references]) - curves["reward"]
+    bounds = _upper_bounds(scenario, seed, replications)
+    curves["regret_bound"] = bounds[:, None] * checkpoints(horizon) - curves["reward"]
+    return Result(
+        scenario,
+        configured.policy.name,
+        configured.label,
+        configured.values,
+        seed,
+        checkpoints(horizon),
+        curves,
+        np.array([one.plays for one in own]),
+        state=None if any(one.state is None for one in own) else tuple(one.state for one in own),
+        note=own[0].note,
+        seconds=np.array([one.seconds for one in own]),
+    )
+
+
+@lru_cache(maxsize=16)
+def _upper_bounds(scenario: Scenario, seed: int, replications: int) -> Floats:
+    """Return the upper bound of each replication, shape (R,); nan where there is none."""
+    found = [bound(scenario, path_parameters(scenario, seed, i)[0]) for i in range(replications)]
+    return np.array([np.nan if one is None else one for one in found])

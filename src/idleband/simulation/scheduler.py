@@ -1,0 +1,148 @@
+"""Run tasks on threads.
+
+A task is one configured policy, or the references, on one sample path. Tasks are independent: any order and any number
+of threads give the same numbers. The compiled loops release the interpreter lock, so threads run in parallel.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from threading import Event, Semaphore, Thread
+from time import thread_time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from idleband import validation
+from idleband.arrays import Floats, Ints
+from idleband.kernels import compile
+from idleband.policies.registry import ConfiguredPolicy
+from idleband.progress import SILENT, Progress
+from idleband.scenario.scenario import Scenario
+from idleband.simulation.run import PolicyRun, ReferenceRun, in_segments
+
+
+class Task(NamedTuple):
+    """One configured policy, or the references, on one sample path."""
+
+    configured: ConfiguredPolicy | None  # None: the references
+    replication: int  # from 0
+
+
+class TaskResult(NamedTuple):
+    """What a task has computed."""
+
+    curves: Floats  # (curves, C)
+    plays: Ints  # (K,), empty for the references
+    state: Any  # final state of the policy, None for the references
+    note: str  # why the policy ran interpreted; empty if it ran compiled
+    seconds: float = 0.0  # processor time
+
+
+class ScheduledTask(NamedTuple):
+    """A task with the experiment that it belongs to."""
+
+    scenario: Scenario
+    task: Task
+    horizon: int
+    seed: int
+    done: Callable[[Task, TaskResult], None]  # called on the thread of the task when it is finished
+    progress: Progress = SILENT
+
+
+class _StoppedError(Exception):
+    """Another task has failed, or the user has interrupted the run."""
+
+
+def run_task(scenario: Scenario, task: Task, horizon: int, seed: int, advance: Callable[[int], None]) -> TaskResult:
+    """Run one task and call `advance` with the number of slots after each segment."""
+    began = thread_time()
+    if task.configured is None:
+        references = ReferenceRun.start(scenario, horizon, seed, task.replication)
+        in_segments(references, horizon, advance)
+        return TaskResult(references.references.curves, np.zeros(0, np.int64), None, "", thread_time() - began)
+    run = PolicyRun.start(scenario, task.configured, horizon, seed, task.replication)
+    in_segments(run, horizon, advance)
+    return TaskResult(run.tally.curves, run.tally.plays, run.state, run.kernel.reason, thread_time() - began)
+
+
+def run_tasks(tasks: Sequence[ScheduledTask], *, threads: int | None = None, progress: Progress = SILENT) -> None:
+    """Run tasks on threads and pass each result to `done` as soon as it is there.
+
+    Tasks of the same policy run one after another, in the order of the first of each, so that the first policies run
+    while others are compiled. Ctrl-C ends all tasks within a segment; results that were passed on are kept.
+
+    `progress` receives `compiling`; `advance` goes to the observer of each task.
+    """
+    workers = cores() if threads is None else validation.whole(threads, "threads", 1, 1024)
+    by_loop: dict[Any, list[ScheduledTask]] = {}
+    for scheduled in tasks:
+        configured = scheduled.task.configured
+        key = None if configured is None else configured.policy.key
+        by_loop.setdefault((scheduled.scenario.perturbation.model, key), []).append(scheduled)
+    ready: SimpleQueue[ScheduledTask | None] = SimpleQueue()  # None: no more tasks
+    stop, ended, failed = Event(), Semaphore(0), list[BaseException]()
+
+    def work() -> None:
+        try:
+            while (scheduled := ready.get()) is not None and not stop.is_set():
+
+                def advance(slots: int, observer: Progress = scheduled.progress) -> None:
+                    observer.advance(slots)
+                    if stop.is_set():
+                        raise _StoppedError
+
+                scenario, task, horizon, seed, done, _ = scheduled
+                done(task, run_task(scenario, task, horizon, seed, advance))
+        except _StoppedError:
+            pass
+        except BaseException as error:
+            failed.append(error)
+            stop.set()
+        finally:
+            ended.release()
+
+    pool = [Thread(target=work) for _ in range(min(workers, len(tasks)))]
+    try:
+        for thread in pool:
+            thread.start()
+        # Loops are compiled on this thread, because a compilation on another thread could not be interrupted. The other
+        # threads run what is ready meanwhile.
+        for same_loop in by_loop.values():
+            if not stop.is_set():
+                _compile(same_loop[0], progress)
+            for scheduled in same_loop:
+                ready.put(scheduled)
+        for _ in pool:
+            ready.put(None)
+        for _ in pool:
+            # Thread.join with a timeout would report a thread as ended if Ctrl-C interrupts it. The timeout is needed
+            # because Ctrl-C is only noticed between two waits.
+            while not ended.acquire(timeout=0.1):
+                pass
+    except BaseException:
+        stop.set()
+        for _ in pool:
+            ready.put(None)
+        for thread in pool:
+            if thread.ident is not None:
+                thread.join()
+        raise
+    if failed:
+        raise failed[0]
+
+
+def _compile(scheduled: ScheduledTask, progress: Progress) -> None:
+    """Compile the loop of a task, or load it from the cache."""
+    configured = scheduled.task.configured
+    progress.compiling("the references" if configured is None else configured.policy.name)
+    with compile.interruptible():
+        if configured is None:
+            ReferenceRun.start(scheduled.scenario, scheduled.horizon, scheduled.seed, 0).to(0)
+        else:
+            PolicyRun.start(scheduled.scenario, configured, scheduled.horizon, scheduled.seed, 0)
+
+
+def cores() -> int:
+    """Return the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
