@@ -48,8 +48,8 @@ def main() -> None:
             loop = min(loop, (perf_counter() - began) / slots)
             began = perf_counter()
             for i in range(slots):
-                decision = allocator.allocate(x[i % 50])
-                allocator.report(decision.id, rewards=rewards[i % 50], states=states[i % 50])
+                decision = allocator.decide(x[i % 50])
+                allocator.report(decision.request_id, rewards=rewards[i % 50], states=states[i % 50])
             live = min(live, (perf_counter() - began) / slots)
         allowed = "" if most is None else f" (at most {most:g})"
         print(

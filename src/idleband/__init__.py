@@ -7,9 +7,16 @@ from importlib.metadata import version
 
 from idleband import policies, random
 from idleband.allocator.allocator import Allocator
-from idleband.allocator.events import Conflict, Decision, Receipt, Unknown
+from idleband.allocator.events import Decision, Receipt
 from idleband.allocator.explanation import Explanation
-from idleband.errors import InputError
+from idleband.errors import (
+    ConflictError,
+    IdlebandError,
+    InputError,
+    PolicyBusyError,
+    StorageError,
+    UnknownRequestError,
+)
 from idleband.experiments.study import Study, compare, load
 from idleband.kernels.selection import top_m
 from idleband.policies.parameters import AtLeast, OneOf
@@ -28,17 +35,20 @@ __all__ = [
     "Allocator",
     "AtLeast",
     "ConfiguredPolicy",
-    "Conflict",
+    "ConflictError",
     "Decision",
     "Explanation",
+    "IdlebandError",
     "InputError",
     "Learned",
     "OneOf",
+    "PolicyBusyError",
     "Receipt",
     "Result",
     "Scenario",
+    "StorageError",
     "Study",
-    "Unknown",
+    "UnknownRequestError",
     "compare",
     "grid",
     "learned",

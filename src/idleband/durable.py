@@ -5,7 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from idleband.errors import InputError
+from idleband.errors import StorageError
 
 TEMPORARY = ".tmp-"  # how the names of unfinished files begin
 
@@ -32,4 +32,4 @@ def write_durably(path: Path, data: bytes) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}; what was finished is kept") from None
+        raise StorageError(f"{path}: cannot be written: {error.strerror or error}; what was finished is kept") from None

@@ -31,6 +31,10 @@ class UnknownRequestError(IdlebandError, LookupError):
     """No decision with this request_id is kept."""
 
 
+class PolicyBusyError(IdlebandError):
+    """A policy with a deadline has not finished its pending work; try again later."""
+
+
 class StorageError(IdlebandError):
     """A file cannot be written or read back, for example because the disk is full."""
 

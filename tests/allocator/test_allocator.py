@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idleband as ib
-from tests.allocator.inside import arrays, contexts, differ
+from tests.allocator.helpers import arrays, contexts, differ, loaded, state_of
 
 K, M = 4, 3
 
@@ -56,7 +56,7 @@ class Reference:
             elif r == before[0] and s in (None, before[1]):
                 repeated.append(k)
             else:
-                return ib.Conflict
+                return ib.ConflictError
         self.known |= {(decision.slot, k): value for k, value in learned.items()}
         self.repeated += len(repeated)
         return ib.Receipt(tuple(learned), tuple(repeated))
@@ -72,8 +72,8 @@ def test_whatever_comes_is_learned_once(events: list[Any]) -> None:
         if kind == "ask":
             users, available, passed = event
             slot = allocator.slot + passed
-            decisions.append(allocator.allocate(None, users, available, slot=slot))
-            assert decisions[-1].slot == decisions[-1].id == allocator.slot == slot
+            decisions.append(allocator.decide(None, users, available, slot=slot))
+            assert decisions[-1].slot == decisions[-1].request_id == allocator.slot == slot
             assert set(decisions[-1].channels) <= set(np.flatnonzero(available).tolist())
             assert len(set(decisions[-1].channels)) == len(decisions[-1].channels) == min(users, sum(available))
             continue
@@ -86,51 +86,51 @@ def test_whatever_comes_is_learned_once(events: list[Any]) -> None:
             count = len(decision.channels)
             rewards, states = event[1][:count], None if event[2] is None else event[2][:count]
             sent.append((decision, rewards, states))
-        before = allocator.to_bytes()
+        before = state_of(allocator)
         expected = reference.expect(decision, allocator.slot, rewards, states or [None] * len(rewards))
         if isinstance(expected, type):
             with pytest.raises(expected):
-                allocator.report(decision.id, rewards, states)
-            assert allocator.to_bytes() == before
+                allocator.report(decision.request_id, rewards, states)
+            assert state_of(allocator) == before
         else:
-            assert allocator.report(decision.id, rewards, states) == expected
+            assert allocator.report(decision.request_id, rewards, states) == expected
     learned = arrays(allocator)
     for k in range(K):
         values = [value for (_, channel), value in reference.known.items() if channel == k]
-        for who in ("learner", "fallback"):  # the fallback knows all that the policy knows, if it must step in
+        for who in ("policy", "fallback"):  # the fallback knows all that the policy knows, if it must step in
             assert learned[f"{who}.state.plays"][k] == len(values)
             assert learned[f"{who}.state.total"][k] == sum(r for r, _ in values)
-        assert learned["watch.plays"][k].tolist() == [sum(s == side for _, s in values) for side in (0, 1)]
-    counts, everything = allocator.snapshot()["counts"], reference.known.values()
+        assert learned["occupancy.plays"][k].tolist() == [sum(s == side for _, s in values) for side in (0, 1)]
+    counts, everything = allocator.status()["counts"], reference.known.values()
     assert counts["reported"] == len(everything)
     assert counts["reward"] == sum(r for r, _ in everything)
     assert counts["collisions"] == sum(s == 0 for _, s in everything)
     assert (counts["repeated"], counts["late"]) == (reference.repeated, reference.late)
     assert counts["decisions"] == len(decisions)
-    assert counts["handed_out"] == sum(len(decision.channels) for decision in decisions)
+    assert counts["assigned"] == sum(len(decision.channels) for decision in decisions)
 
 
 def test_parts_in_any_order_teach_what_the_whole_does() -> None:
     """MP-UCB's sums do not depend on the order, if they are exact."""
     whole, parts = small(rewards=(0.0, 1.0)), small(rewards=(0.0, 1.0))
     for t in range(1, 30):
-        a, b = whole.allocate(None), parts.allocate(None)
+        a, b = whole.decide(None), parts.decide(None)
         assert a == b
         values = {k: ((t * 5 + k * 3) % 8) / 8 for k in a.channels}
-        whole.report(a.id, list(values.values()))
+        whole.report(a.request_id, list(values.values()))
         for k in reversed(a.channels):
-            assert parts.report(b.id, {k: values[k]}).learned == (k,)
-    assert not differ(whole, parts, whose="learner.state")
-    assert not differ(whole, parts, whose="watch.plays")
+            assert parts.report(b.request_id, {k: values[k]}).learned == (k,)
+    assert not differ(whole, parts, part="policy.state")
+    assert not differ(whole, parts, part="occupancy.plays")
 
 
 def test_what_was_never_reported_never_mattered() -> None:
     """A policy that is told nothing has seen nothing: all channels stay untried."""
     allocator = small()
     for _ in range(50):
-        allocator.allocate(None)
-    assert not arrays(allocator)["learner.state.plays"].any()
-    assert allocator.snapshot()["counts"]["reported"] == 0
+        allocator.decide(None)
+    assert not arrays(allocator)["policy.state.plays"].any()
+    assert allocator.status()["counts"]["reported"] == 0
 
 
 def test_contexts_of_a_late_report_are_those_of_its_slot() -> None:
@@ -141,29 +141,29 @@ def test_contexts_of_a_late_report_are_those_of_its_slot() -> None:
     for _ in range(12):
         x = contexts(rng, prompt)
         for allocator in (prompt, tardy):
-            decision = allocator.allocate(x, available=[True, False, False, False])
-        reports.append((decision.id, [1.0], [1], [float(x[0] @ [0.3, -0.2])]))
+            decision = allocator.decide(x, available=[True, False, False, False])
+        reports.append((decision.request_id, [1.0], [1], [float(x[0] @ [0.3, -0.2])]))
         prompt.report(*reports[-1])
     for report in reports:
         tardy.report(*report)
     ours, theirs = arrays(prompt), arrays(tardy)
     for name in ("A_inv", "theta"):
-        np.testing.assert_allclose(ours[f"learner.state.{name}"], theirs[f"learner.state.{name}"], rtol=1e-12)
+        np.testing.assert_allclose(ours[f"policy.state.{name}"], theirs[f"policy.state.{name}"], rtol=1e-12)
 
 
 def test_states_that_are_left_out_are_inferred() -> None:
     """Two states: more than half of what a channel may pay is good. More: the one that pays nearest."""
     allocator = small(users=2)
-    allocator.report(allocator.allocate(None).id, [1.0, 0.1])
-    assert [channel["seen"] for channel in allocator.snapshot()["channel"]] == ["free", "busy", None, None]
+    allocator.report(allocator.decide(None).request_id, [1.0, 0.1])
+    assert [channel["last_observed"] for channel in allocator.status()["channel"]] == ["idle", "busy", None, None]
     three = ib.scenario(
         transition=[[[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]], rewards=[[0.0, 0.6, 1.0]], users=1,
         reward="additive", good=[[2]], context={"dimension": 1}, perturbation="none",
     )  # fmt: skip
-    for paid, seen in ((0.1, "busy"), (0.7, "busy"), (0.81, "free"), (5.0, "free")):
+    for paid, seen in ((0.1, "busy"), (0.7, "busy"), (0.81, "idle"), (5.0, "idle")):
         allocator = ib.Allocator("mp-ucb", scenario=three)
-        allocator.report(allocator.allocate(None).id, [paid])
-        assert allocator.snapshot()["channel"][0]["seen"] == seen
+        allocator.report(allocator.decide(None).request_id, [paid])
+        assert allocator.status()["channel"][0]["last_observed"] == seen
 
 
 # --- names of decisions, and slots -----------------------------------------------------------------------------------
@@ -171,11 +171,11 @@ def test_states_that_are_left_out_are_inferred() -> None:
 
 def test_a_decision_may_have_a_name_of_its_own() -> None:
     allocator = small()
-    named = allocator.allocate(None, id="lorry 7, 12:03")
-    assert (named.id, named.slot) == ("lorry 7, 12:03", 1)
-    assert allocator.allocate(None).id == 2
+    named = allocator.decide(None, request_id="lorry 7, 12:03")
+    assert (named.request_id, named.slot) == ("lorry 7, 12:03", 1)
+    assert allocator.decide(None).request_id == 2
     assert allocator.report("lorry 7, 12:03", [1.0] * M).learned == named.channels
-    assert allocator.decision("lorry 7, 12:03") == named
+    assert allocator.explain("lorry 7, 12:03").slot == named.slot
 
 
 def test_the_same_question_has_the_same_answer() -> None:
@@ -183,79 +183,79 @@ def test_the_same_question_has_the_same_answer() -> None:
     allocator = small("mp-random")  # another draw each time it is asked
     rng = np.random.default_rng(0)
     x = contexts(rng, allocator)
-    first = allocator.allocate(x, 2, [True, True, True, False], [0, None, 1, None], id="a")
+    first = allocator.decide(x, 2, [True, True, True, False], [0, None, 1, None], request_id="a")
     for _ in range(3):
-        allocator.allocate(contexts(rng, allocator))
-    before = allocator.to_bytes()
-    assert allocator.allocate(x, 2, [True, True, True, False], [0, None, 1, None], id="a") == first
-    assert allocator.allocate(x, 2, [True, True, True, False], [0, None, 1, None], id="a", slot=1) == first
+        allocator.decide(contexts(rng, allocator))
+    before = state_of(allocator)
+    assert allocator.decide(x, 2, [True, True, True, False], [0, None, 1, None], request_id="a") == first
+    assert allocator.decide(x, 2, [True, True, True, False], [0, None, 1, None], request_id="a", slot=1) == first
     others: list[dict[str, Any]] = [
         {"contexts": x + 1e-9}, {"users": 1}, {"available": None}, {"states": [0, None, 0, None]}, {"states": None},
         {"incumbent": [0, 1]},
     ]  # fmt: skip
     question = {"contexts": x, "users": 2, "available": [True, True, True, False], "states": [0, None, 1, None]}
     for other in others:
-        with pytest.raises(ib.Conflict, match="id = 'a': was used for another question before"):
-            allocator.allocate(**(question | other), id="a")
-    assert allocator.to_bytes() == before
+        with pytest.raises(ib.ConflictError, match="request_id = 'a': was used before for a request with other values"):
+            allocator.decide(**(question | other), request_id="a")
+    assert state_of(allocator) == before
 
 
 def test_conflicts_change_nothing() -> None:
     allocator = small(feedback="perturbation", users=2)
-    decision = allocator.allocate(None)
-    allocator.report(decision.id, {0: 1.0}, {0: 1}, {0: 0.25})
-    before = allocator.to_bytes()
+    decision = allocator.decide(None)
+    allocator.report(decision.request_id, {0: 1.0}, {0: 1}, {0: 0.25})
+    before = state_of(allocator)
     for told in (
         ([0.1, 0.1],),
         ([1.0, 0.1], [0, 0]),
         ([1.0, 0.1], [1, 0], [0.5, 0.5]),
         ({0: 1.0 - 1e-12},),
     ):
-        with pytest.raises(ib.Conflict, match="id = 1: something else was reported of channel 0 before"):
-            allocator.report(decision.id, *told)
-    assert allocator.to_bytes() == before
-    assert allocator.report(decision.id, [1.0, 0.1], [1, None], [None, 0.5]) == ib.Receipt((1,), (0,))
+        with pytest.raises(ib.ConflictError, match="request_id = 1: other feedback was reported for channel 0 before"):
+            allocator.report(decision.request_id, *told)
+    assert state_of(allocator) == before
+    assert allocator.report(decision.request_id, [1.0, 0.1], [1, None], [None, 0.5]) == ib.Receipt((1,), (0,))
 
 
 def test_slots_may_pass_in_which_nobody_asks() -> None:
     allocator = small()
     assert allocator.slot == 0
-    assert allocator.allocate(None, slot=5).slot == 5
-    assert allocator.allocate(None).slot == 6
-    assert allocator.allocate(None, slot=1e5).slot == 100_000
+    assert allocator.decide(None, slot=5).slot == 5
+    assert allocator.decide(None).slot == 6
+    assert allocator.decide(None, slot=1e5).slot == 100_000
     assert allocator.slot == 100_000
 
 
 def test_decisions_are_forgotten_after_patience() -> None:
     allocator = small(patience=3, users=1)
-    first = allocator.allocate(None)
-    named = allocator.allocate(None, id="named")
-    allocator.allocate(None)
-    assert allocator.report(first.id, [1.0]).learned == first.channels  # two slots ago: the last of three
-    allocator.allocate(None)
-    with pytest.raises(ib.Unknown, match="id = 1: no decision of the last 3 slots has it"):
-        allocator.explain(first.id)
+    first = allocator.decide(None)
+    named = allocator.decide(None, request_id="named")
+    allocator.decide(None)
+    assert allocator.report(first.request_id, [1.0]).learned == first.channels  # two slots ago: the last of three
+    allocator.decide(None)
+    with pytest.raises(ib.UnknownRequestError, match="request_id = 1: no decision of the last 3 slots has it"):
+        allocator.explain(first.request_id)
     before = arrays(allocator)
-    assert allocator.report(first.id, [0.1]) == ib.Receipt((), late=True)
-    assert allocator.report(first.id, "whatever").late  # what nobody reads cannot be wrong
+    assert allocator.report(first.request_id, [0.1]) == ib.Receipt((), late=True)
+    assert allocator.report(first.request_id, "whatever").late  # what nobody reads cannot be wrong
     after = arrays(allocator)
     assert all(np.array_equal(before[name], after[name], equal_nan=True) for name in before)
-    assert allocator.snapshot()["counts"]["late"] == 2
-    assert allocator.decision("named") == named
-    allocator.allocate(None, slot=1000)  # all are gone at once
+    assert allocator.status()["counts"]["late"] == 2
+    assert allocator.explain("named").slot == named.slot
+    allocator.decide(None, slot=1000)  # all are gone at once
     for unknown in ("named", 4, 1001, 0, -1):
-        with pytest.raises(ib.Unknown):
-            allocator.decision(unknown)
-    with pytest.raises(ib.Unknown):  # whether it was late or never asked, nobody can tell
+        with pytest.raises(ib.UnknownRequestError):
+            allocator.explain(unknown)
+    with pytest.raises(ib.UnknownRequestError):  # whether it was late or never asked, nobody can tell
         allocator.report("named", [1.0])
 
 
 def test_patience_goes_on_in_a_loaded_one() -> None:
     allocator = small(patience=3)
-    allocator.allocate(None)
-    again = ib.Allocator.from_bytes(allocator.to_bytes(), "here")
+    allocator.decide(None)
+    again = loaded(state_of(allocator))
     for _ in range(3):
-        again.allocate(None)
+        again.decide(None)
     assert again.report(1, [1.0] * M).late
     assert not again.report(2, [1.0] * M).late
 
@@ -265,32 +265,32 @@ def test_patience_goes_on_in_a_loaded_one() -> None:
 
 def test_users_and_channels_may_change_from_slot_to_slot() -> None:
     allocator = small(users=K)
-    assert allocator.allocate(None, 0).channels == ()
-    assert allocator.allocate(None, available=[False] * K).channels == ()
-    assert allocator.allocate(None, 2, [0, 1, 0, 1]).channels == (1, 3)
-    assert allocator.allocate(None, available=np.array([True, False, True, True])).channels == (0, 2, 3)
-    assert allocator.allocate(None).channels == (0, 1, 2, 3)
+    assert allocator.decide(None, 0).channels == ()
+    assert allocator.decide(None, available=[False] * K).channels == ()
+    assert allocator.decide(None, 2, [0, 1, 0, 1]).channels == (1, 3)
+    assert allocator.decide(None, available=np.array([True, False, True, True])).channels == (0, 2, 3)
+    assert allocator.decide(None).channels == (0, 1, 2, 3)
     assert allocator.report(1, []).learned == ()  # of no channel nothing is told
-    counts = allocator.snapshot()["counts"]
-    assert (counts["asked_for"], counts["handed_out"]) == (0 + 4 + 2 + 4 + 4, 0 + 0 + 2 + 3 + 4)
+    counts = allocator.status()["counts"]
+    assert (counts["requested"], counts["assigned"]) == (0 + 4 + 2 + 4 + 4, 0 + 0 + 2 + 3 + 4)
 
 
 def test_contexts_may_be_left_out_where_nobody_looks_at_them() -> None:
-    assert small("mp-ucb").allocate(None).channels
+    assert small("mp-ucb").decide(None).channels
     for seeing in ({"policy": "mp-lucb"}, {"incumbent": "mp-lucb"}, {"fallback": "mp-lucb"}):
-        with pytest.raises(ib.InputError, match="contexts: must be 4 rows, one a channel, of 2 numbers each"):
-            small(**seeing).allocate(None)
+        with pytest.raises(ib.InputError, match="contexts: must be 4 rows, one per channel, of 2 numbers each"):
+            small(**seeing).decide(None)
 
 
 def test_a_slot_that_nobody_decided_in_is_unknown() -> None:
     """And not late: late is what was known once."""
     allocator = small(patience=20)
-    allocator.allocate(None, id="mine")  # slot 1
-    allocator.allocate(None, slot=10)
+    allocator.decide(None, request_id="mine")  # slot 1
+    allocator.decide(None, slot=10)
     for strange in (1, 5, 11, 0, -1):
-        with pytest.raises(ib.Unknown):
+        with pytest.raises(ib.UnknownRequestError):
             allocator.report(strange, [1.0, 1.0])
-    allocator.allocate(None, slot=31)
+    allocator.decide(None, slot=31)
     assert allocator.report(10, [1.0, 1.0]).late
 
 
@@ -299,19 +299,19 @@ def test_a_slot_that_nobody_decided_in_is_unknown() -> None:
 
 def test_snapshot() -> None:
     allocator = small(users=2)
-    assert allocator.snapshot()["last"] is None
-    decision = allocator.allocate(None)
-    allocator.report(decision.id, [1.0, 0.25], [1, 0])
+    assert allocator.status()["last"] is None
+    decision = allocator.decide(None)
+    allocator.report(decision.request_id, [1.0, 0.25], [1, 0])
     allocator.vacate([3])
-    snapshot = allocator.snapshot()
+    snapshot = allocator.status()
     assert snapshot["policy"] == "mp-ucb"
-    assert snapshot["last"] == {"id": 1, "channels": (0, 1), "slot": 1, "by": "policy", "proposed": (0, 1)}
+    assert snapshot["last"] == {"request_id": 1, "channels": (0, 1), "slot": 1, "by": "policy", "proposed": (0, 1)}
     one, two, _, four = snapshot["channel"]
     assert one == {
-        "channel": 0, "belief": 1.0, "plays": 1, "mean_reward": 1.0, "seen": "free", "seen_slot": 1, "vacated": False,
+        "channel": 0, "name": None, "belief": 1.0, "plays": 1, "mean_reward": 1.0, "last_observed": "idle", "last_observed_slot": 1, "vacated": False,
     }  # fmt: skip
-    assert (two["belief"], two["mean_reward"], two["seen"]) == (0.0, 0.25, "busy")
-    assert (four["belief"], four["mean_reward"], four["seen"], four["vacated"]) == (0.5, None, None, True)
+    assert (two["belief"], two["mean_reward"], two["last_observed"]) == (0.0, 0.25, "busy")
+    assert (four["belief"], four["mean_reward"], four["last_observed"], four["vacated"]) == (0.5, None, None, True)
     assert snapshot["counts"]["reward"] == 1.25
     assert snapshot["counts"]["collisions"] == 1
     assert repr(allocator) == "Allocator(mp-ucb: 4 channels, 2 users, slot 1)"
@@ -322,7 +322,7 @@ def test_a_better_channel_is_found() -> None:
     best has, which is above 1: at most 1.5 ln 3000 / 0.81 times, and once more."""
     allocator = small(users=1)
     for _ in range(3000):
-        decision = allocator.allocate(None)
+        decision = allocator.decide(None)
         (k,) = decision.channels
-        allocator.report(decision.id, [1.0 if k == 2 else 0.1])
-    assert allocator.snapshot()["channel"][2]["plays"] >= 3000 - 3 * (1.5 * math.log(3000) / 0.81 + 1)
+        allocator.report(decision.request_id, [1.0 if k == 2 else 0.1])
+    assert allocator.status()["channel"][2]["plays"] >= 3000 - 3 * (1.5 * math.log(3000) / 0.81 + 1)

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit
 
 import idleband as ib
-from tests.allocator.inside import arrays, contexts, plain
+from tests.allocator.helpers import arrays, contexts, plain
 
 K = 4
 
@@ -22,8 +22,8 @@ def station(policy: str = "mp-ucb", **more: Any) -> ib.Allocator:
 def taught(policy: str, slots: int = 30, **more: Any) -> ib.Allocator:
     allocator, rng = station(policy, **more), np.random.default_rng(0)
     for _ in range(slots):
-        decision = allocator.allocate(contexts(rng, allocator), available=rng.random(K) < 0.7)
-        allocator.report(decision.id, rng.choice([0.1, 1.0], len(decision.channels)))
+        decision = allocator.decide(contexts(rng, allocator), available=rng.random(K) < 0.7)
+        allocator.report(decision.request_id, rng.choice([0.1, 1.0], len(decision.channels)))
     return allocator
 
 
@@ -33,26 +33,26 @@ def taught(policy: str, slots: int = 30, **more: Any) -> ib.Allocator:
 def test_numbers_of_mp_ucb() -> None:
     allocator = taught("mp-ucb", L=0.7)
     state = arrays(allocator)
-    explained = allocator.explain(allocator.allocate(None).id)
+    explained = allocator.explain(allocator.decide(None).request_id)
     assert (explained.policy, explained.slot, explained.by) == ("mp-ucb L=0.7", 31, "policy")
     for k, term in enumerate(explained.channels):
-        plays, mean = state["learner.state.plays"][k], state["learner.state.total"][k] / state["learner.state.plays"][k]
+        plays, mean = state["policy.state.plays"][k], state["policy.state.total"][k] / state["policy.state.plays"][k]
         assert term.estimate == mean
         assert term.width == pytest.approx(math.sqrt(0.7 * math.log(31) / plays))
         assert term.index == pytest.approx(mean + term.width)
     best = sorted(explained.channels, key=lambda term: -term.index)[:2]
-    assert {term.channel for term in best} == {term.channel for term in explained.channels if term.handed_out}
+    assert {term.channel for term in best} == {term.channel for term in explained.channels if term.assigned}
 
 
 def test_numbers_of_mp_lucb() -> None:
     allocator = taught("mp-lucb", beta=0.5)
     state = arrays(allocator)
     x = np.random.default_rng(1).random((K, 2))
-    explained = allocator.explain(allocator.allocate(x).id)
-    assert explained.estimate_is == "predicted chance to be spoilt"
+    explained = allocator.explain(allocator.decide(x).request_id)
+    assert explained.estimate_meaning == "predicted chance to be spoilt"
     for k, term in enumerate(explained.channels):
-        A_inv, theta = state["learner.state.A_inv"][k], state["learner.state.theta"][k]
-        mean = state["learner.state.estimates.total_h"][k] / state["learner.state.estimates.plays"][k]
+        A_inv, theta = state["policy.state.A_inv"][k], state["policy.state.theta"][k]
+        mean = state["policy.state.estimates.total_h"][k] / state["policy.state.estimates.plays"][k]
         assert term.estimate == pytest.approx(theta @ x[k])
         assert term.width == pytest.approx(0.5 * math.sqrt(x[k] @ A_inv @ x[k]))
         assert term.index == pytest.approx(mean - term.estimate + term.width)
@@ -63,36 +63,36 @@ def test_numbers_of_mp_belief_lucb() -> None:
     allocator = taught("mp-belief-lucb", redraw=1)
     state = arrays(allocator)
     x = np.random.default_rng(1).random((K, 2))
-    explained = allocator.explain(allocator.allocate(x).id)
+    explained = allocator.explain(allocator.decide(x).request_id)
     after = arrays(allocator)
     for k, term in enumerate(explained.channels):
         seen = np.append(x[k], 1.0)
-        A_inv, theta = state["learner.state.A_inv"][k], state["learner.state.theta"][k]
+        A_inv, theta = state["policy.state.A_inv"][k], state["policy.state.theta"][k]
         assert term.estimate == pytest.approx(expit(theta @ seen))
         assert term.width == pytest.approx(math.sqrt(seen @ A_inv @ seen))
-        assert term.belief == pytest.approx(after["learner.state.chains.model"][k, 1])
-        assert term.primary_user == pytest.approx(1.0 - after["watch.belief"][k])
-        assert term.belief != 1.0 - term.primary_user
-    assert explained.width_is == "doubt about that prediction, in logits"
+        assert term.belief == pytest.approx(after["policy.state.chains.belief"][k, 1])
+        assert term.primary_user_probability == pytest.approx(1.0 - after["occupancy.belief"][k])
+        assert term.belief != 1.0 - term.primary_user_probability
+    assert explained.width_meaning == "doubt about that prediction, in logits"
 
 
 @pytest.mark.parametrize("policy", ["mp-ucb", "mp-random"])
 def test_where_a_policy_has_no_belief_the_allocator_s_is_told(policy: str) -> None:
     allocator = taught(policy)
-    for term in allocator.explain(allocator.allocate(None).id).channels:
-        assert term.belief == pytest.approx(1.0 - term.primary_user)
+    for term in allocator.explain(allocator.decide(None).request_id).channels:
+        assert term.belief == pytest.approx(1.0 - term.primary_user_probability)
         if policy == "mp-random":
             assert math.isnan(term.estimate)
 
 
 def test_an_explanation_does_not_change_with_what_comes_later() -> None:
     allocator = station()
-    decision = allocator.allocate(None)
-    before = allocator.explain(decision.id).as_data()
-    allocator.report(decision.id, [1.0, 0.1])
+    decision = allocator.decide(None)
+    before = allocator.explain(decision.request_id).to_dict()
+    allocator.report(decision.request_id, [1.0, 0.1])
     for _ in range(10):
-        allocator.report(allocator.allocate(None).id, [1.0, 1.0])
-    assert allocator.explain(decision.id).as_data() == before
+        allocator.report(allocator.decide(None).request_id, [1.0, 1.0])
+    assert allocator.explain(decision.request_id).to_dict() == before
 
 
 @pytest.mark.parametrize("policy", ["mp-ucb", "mp-lucb-rca", "rca-m", "mp-random", "mp-belief-lucb"])
@@ -100,32 +100,32 @@ def test_explanations_are_plain_data(policy: str) -> None:
     """JSON has no infinity and no nan: untried channels have an index of None."""
     allocator = station(policy)
     for _ in range(5):
-        decision = allocator.allocate(np.zeros((K, 2)), available=[True, True, True, False])
-        data = json.loads(json.dumps(allocator.explain(decision.id).as_data(), allow_nan=False))
+        decision = allocator.decide(np.zeros((K, 2)), available=[True, True, True, False])
+        data = json.loads(json.dumps(allocator.explain(decision.request_id).to_dict(), allow_nan=False))
         assert [term["channel"] for term in data["channels"]] == list(range(K))
-        assert {term["channel"] for term in data["channels"] if term["handed_out"]} == set(decision.channels)
+        assert {term["channel"] for term in data["channels"] if term["assigned"]} == set(decision.channels)
         assert data["channels"][3]["status"] == "unavailable"
-        assert data["text"] == str(allocator.explain(decision.id))
-        allocator.report(decision.id, [1.0, 0.1])
+        assert data["text"] == str(allocator.explain(decision.request_id))
+        allocator.report(decision.request_id, [1.0, 0.1])
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
 def words(allocator: ib.Allocator, *question: Any, **more: Any) -> str:
-    return str(allocator.explain(allocator.allocate(*(question or (None,)), **more).id))
+    return str(allocator.explain(allocator.decide(*(question or (None,)), **more).request_id))
 
 
 def test_words_for_channels_that_were_not_tried() -> None:
     assert words(station()) == (
-        "Slot 1: channels 1, 2 of 4, chosen by mp-ucb. Channels 1, 2 have not been tried yet, and come first for that."
+        "Slot 1: channels 0, 1 of 4 were selected by mp-ucb. Channels 0, 1 have not been tried yet, so they come first."
     )
     allocator = station()
-    allocator.report(allocator.allocate(None).id, [1.0, 0.1])
-    allocator.report(allocator.allocate(None, available=[0, 1, 1, 0]).id, [0.1, 0.1])
+    allocator.report(allocator.decide(None).request_id, [1.0, 0.1])
+    allocator.report(allocator.decide(None, available=[0, 1, 1, 0]).request_id, [0.1, 0.1])
     assert words(allocator) == (
-        "Slot 3: channels 1, 4 of 4, chosen by mp-ucb. Channel 4 has not been tried yet, and comes first for that."
-        " Channel 1 ranks highest, index 2.28 (free with 50%, mean reward 1)."
+        "Slot 3: channels 0, 3 of 4 were selected by mp-ucb. Channel 3 has not been tried yet, so it comes first."
+        " Channel 0 ranks highest, with index 2.28 (idle with probability 50%, mean reward 1)."
     )
 
 
@@ -133,25 +133,28 @@ def test_words_for_a_ranking() -> None:
     """The best, the last of those that were handed out, and the best of the others."""
     allocator = station(users=2, rewards=(0.0, 1.0))
     for k, reward in enumerate((1.0, 0.5, 0.25, 0.0)):
-        allocator.allocate(None, 1, [i == k for i in range(K)])
+        allocator.decide(None, 1, [i == k for i in range(K)])
         allocator.report(allocator.slot, [reward])
     width = math.sqrt(1.5 * math.log(5))
     found = words(allocator)
-    assert f"Channel 1 ranks highest, index {1 + width:.3g} (free with " in found
-    assert f"The last place went to channel 2, index {0.5 + width:.3g} (" in found
-    assert f"ahead of channel 3, index {0.25 + width:.3g} (" in found
+    assert f"Channel 0 ranks highest, with index {1 + width:.3g} (idle with probability " in found
+    assert f"The last place went to channel 1, with index {0.5 + width:.3g} (" in found
+    assert f"ahead of channel 2, with index {0.25 + width:.3g} (" in found
     assert "mean reward 0.25)." in found
 
 
-NOT_ALONE = "is not among them all the same: this policy does not go by the index alone."
+NOT_ALONE = "was not selected: this policy does not go by the index alone."
 
 
 @pytest.mark.parametrize(
     ("picked", "says"),
     [
-        ((2, 0), f"Channel 1 ranks highest of them, index 1. Channel 2, index 3, {NOT_ALONE}"),
-        ((1, 2), f"Channel 2 ranks highest, index 3. Channel 4, index 2, {NOT_ALONE}"),
-        ((3, 1), "ranks highest, index 3. The last place went to channel 4, index 2, ahead of channel 1, index 1."),
+        ((2, 0), f"Channel 0 ranks highest of these, with index 1. Channel 1, with index 3, {NOT_ALONE}"),
+        ((1, 2), f"Channel 1 ranks highest, with index 3. Channel 3, with index 2, {NOT_ALONE}"),
+        (
+            (3, 1),
+            "ranks highest, with index 3. The last place went to channel 3, with index 2, ahead of channel 0, with index 1.",
+        ),
     ],
 )
 def test_words_of_a_policy_that_does_not_go_by_its_index(picked: tuple[int, int], says: str) -> None:
@@ -162,17 +165,17 @@ def test_words_of_a_policy_that_does_not_go_by_its_index(picked: tuple[int, int]
 
     plain(spoil)
     allocator = station("plain")
-    text = str(allocator.explain(allocator.allocate(np.zeros((K, 2))).id))
-    assert re.sub(r" \(free with 50%\)", "", text).endswith(says), text
+    text = str(allocator.explain(allocator.decide(np.zeros((K, 2))).request_id))
+    assert re.sub(r" \(idle with probability 50%\)", "", text).endswith(says), text
 
 
 @pytest.mark.parametrize("more", [{"users": 4}, {"available": [True, False, True, False]}])
 def test_words_where_all_are_taken(more: dict[str, Any]) -> None:
     """There is nobody to be compared with."""
     allocator = taught("mp-ucb", users=4)
-    text = str(allocator.explain(allocator.allocate(None, **more).id))
-    assert "ranks highest, index" in text
-    assert "all the same" not in text
+    text = str(allocator.explain(allocator.decide(None, **more).request_id))
+    assert "ranks highest, with index" in text
+    assert "was not selected" not in text
     assert "The last place" not in text
 
 
@@ -181,39 +184,41 @@ def test_words_for_channels_that_could_not_be_had() -> None:
     allocator.vacate([1])
     text = words(allocator, None, None, [True, True, False, True], [1, 1, 1, 0])
     assert text == (
-        "Slot 1: channel 1 of 4 (3 were asked for), chosen by mp-ucb."
-        " It has not been tried yet, and comes first for that."
-        " Channel 3 is not available. Channel 2 is vacated."
-        " Channel 4 is withheld: a primary user is more likely than 40%."
+        "Slot 1: channel 0 of 4 (3 requested) was selected by mp-ucb."
+        " Channel 0 has not been tried yet, so it comes first."
+        " Channel 2 is not available. Channel 1 is vacated."
+        " Channel 3 is withheld, because a primary user is more likely than 40%."
     )
     statuses = [term.status for term in allocator.explain(1).channels]
     assert statuses == ["available", "vacated", "unavailable", "withheld"]
     assert words(allocator, None, 2, [False] * 4) == (
-        "Slot 2: no channel of 4 (2 were asked for), chosen by mp-ucb. Channels 1, 2, 3, 4 are not available."
+        "Slot 2: no channel of 4 (2 requested) was selected by mp-ucb. Channels 0, 1, 2, 3 are not available."
     )
-    assert words(allocator, None, 0, None, [1] * 4).startswith("Slot 3: no channel of 4, chosen by mp-ucb.")
+    assert words(allocator, None, 0, None, [1] * 4).startswith("Slot 3: no channel of 4 was selected by mp-ucb.")
 
 
 def test_words_for_an_incumbent() -> None:
     assert words(station(), incumbent=[1, 3]) == (
-        "Slot 1: channels 2, 4 of 4, as the incumbent has it. mp-ucb, in its shadow, would have taken channels 1, 2: 1"
-        " in common. Channels 1, 2 have not been tried yet, and come first for that."
+        "Slot 1: channels 1, 3 of 4 were assigned by the incumbent. mp-ucb, in shadow mode, would have selected channels"
+        " 0, 1: 1 in common. Channels 0, 1 have not been tried yet, so they come first."
     )
-    assert "as the incumbent has it. mp-ucb, in its shadow, would have taken" in words(station(incumbent="mp-random"))
+    assert "assigned by the incumbent. mp-ucb, in shadow mode, would have selected" in words(
+        station(incumbent="mp-random")
+    )
 
 
 def test_words_for_a_fallback_are_about_its_own_numbers() -> None:
     allocator = station("mp-lucb", fallback="mp-ucb")
-    allocator._policy.learner.state.theta[0] = np.nan
-    explained = allocator.explain(allocator.allocate(np.zeros((K, 2))).id)
-    assert (explained.by, explained.policy, explained.estimate_is) == ("fallback", "mp-ucb", "mean reward")
+    allocator._core.supervisor.learner.state.theta[0] = np.nan
+    explained = allocator.explain(allocator.decide(np.zeros((K, 2))).request_id)
+    assert (explained.by, explained.policy, explained.estimate_meaning) == ("fallback", "mp-ucb", "mean reward")
     assert str(explained).startswith(
-        "Slot 1: channels 1, 2 of 4, chosen by the fallback mp-ucb, because mp-lucb is out of service since slot 1:"
-        " an index is not a number."
+        "Slot 1: channels 0, 1 of 4 were selected by the fallback mp-ucb, because mp-lucb is out of service since slot"
+        " 1: an index is nan."
     )
     assert all(term.index == math.inf for term in explained.channels)
 
 
 def test_words_for_many_channels_stay_few() -> None:
     text = words(ib.Allocator("mp-ucb", channels=50, users=30, dimension=1))
-    assert text.startswith(f"Slot 1: channels {', '.join(str(k) for k in range(1, 21))} and 10 more of 50, chosen")
+    assert text.startswith(f"Slot 1: channels {', '.join(str(k) for k in range(20))} and 10 more of 50 were selected")

@@ -9,7 +9,8 @@ import pytest
 
 import idleband as ib
 from idleband.allocator import inputs
-from idleband.errors import InputError
+from idleband.errors import IdlebandError, InputError, UnknownRequestError
+from tests.allocator.helpers import state_of
 
 K, d = 4, 2
 NAN, INF = math.nan, math.inf
@@ -23,13 +24,13 @@ def spoilt(value: Any) -> Any:
 def used() -> ib.Allocator:
     """One with a decision about channels 0, 1 and 2, partly reported."""
     allocator = ib.Allocator("mp-ucb", channels=K, users=3, dimension=d)
-    allocator.allocate(X, slot=5)
+    allocator.decide(X, slot=5)
     allocator.report(5, {0: 1.0})
     return allocator
 
 
 BAD_QUESTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"contexts": None, "policy": "mp-lucb"}, "contexts: must be 4 rows, one a channel, of 2 numbers each"),
+    ({"contexts": None, "policy": "mp-lucb"}, "contexts: must be 4 rows, one per channel, of 2 numbers each"),
     ({"contexts": 1.0}, "contexts: must be 4 rows"),
     ({"contexts": X[:3]}, "contexts of shape (3, 2): must be 4 rows"),
     ({"contexts": [*X[:3], [1.0]]}, "contexts: must be 4 rows"),
@@ -53,7 +54,7 @@ BAD_QUESTIONS: list[tuple[dict[str, Any], str]] = [
     ({"users": 1.5}, "users = 1.5: must be"),
     ({"users": [1]}, "users = [1]: must be"),
     ({"users": NAN}, "users = nan: must be"),
-    ({"available": [True] * 3}, "available = [True, True, True]: must be 4 values, true or false, one a channel"),
+    ({"available": [True] * 3}, "available = [True, True, True]: must be 4 values, true or false, one per channel"),
     ({"available": [True] * 5}, "available = "),
     ({"available": [0, 1, 2, 1]}, "available = [0, 1, 2, 1]: must be 4 values"),
     ({"available": [1.0, 0.5, 1.0, 0.0]}, "available = "),
@@ -64,33 +65,36 @@ BAD_QUESTIONS: list[tuple[dict[str, Any], str]] = [
     ({"available": np.full(K, NAN)}, "available = "),
     ({"available": 1}, "available = 1: must be"),
     ({"available": np.ones((K, 1), bool)}, "available = "),
-    ({"states": [0, 1, 2, 0]}, "states = [0, 1, 2, 0]: must be 4, one a channel, 0 (a primary user is there)"),
+    ({"states": [0, 1, 2, 0]}, "states = [0, 1, 2, 0]: must be 4, one per channel: 0 (busy) or 1 (idle)"),
     ({"states": [0, 1, -2, 0]}, "states = "),
     ({"states": [0, 1, 0.5, 0]}, "states = "),
     ({"states": [0, 1, INF, 0]}, "states = "),
     ({"states": [0, 1, NAN, None]}, "states = "),
     ({"states": [0, 1, 0]}, "states = "),
-    ({"states": "free"}, "states = 'free': must be"),
+    ({"states": "idle"}, "states = 'idle': must be"),
     ({"states": ["0", "1", "1", "1"]}, "states = "),
-    ({"states": [0, "free", 0, 0]}, "states = "),
-    ({"id": 2}, "id = 2: must be text of 1 to 128 characters that can be printed"),  # a later slot has this number
-    ({"id": 1.5}, "id = 1.5: must be text of 1 to 128 characters that can be printed"),
-    ({"id": True}, "id = True: must be"),
-    ({"id": ""}, "id = '': must be"),
-    ({"id": "a\nb"}, "id = 'a\\nb': must be"),
-    ({"id": "x" * 129}, "id = 'xxx"),
-    ({"id": ["a"]}, "id = ['a']: must be"),
-    ({"id": ["a"], "slot": 9}, "id = ['a']: must be"),
-    ({"id": b"a"}, "id = b'a': must be"),
+    ({"states": [0, "idle", 0, 0]}, "states = "),
+    (
+        {"request_id": 2},
+        "request_id = 2: must be text of 1 to 128 printable characters",
+    ),  # a later slot has this number
+    ({"request_id": 1.5}, "request_id = 1.5: must be text of 1 to 128 printable characters"),
+    ({"request_id": True}, "request_id = True: must be"),
+    ({"request_id": ""}, "request_id = '': must be"),
+    ({"request_id": "a\nb"}, "request_id = 'a\\nb': must be"),
+    ({"request_id": "x" * 129}, "request_id = 'xxx"),
+    ({"request_id": ["a"]}, "request_id = ['a']: must be"),
+    ({"request_id": ["a"], "slot": 9}, "request_id = ['a']: must be"),
+    ({"request_id": b"a"}, "request_id = b'a': must be"),
     ({"slot": 5}, "slot = 5: must be a whole number from 6 to"),
     ({"slot": 0}, "slot = 0: must be"),
     ({"slot": 2**60}, "slot = 1152921504606846976: must be"),
     ({"slot": "soon"}, "slot = soon: must be"),
     ({"slot": True}, "slot = True: must be"),
-    ({"incumbent": [4]}, "incumbent = 4: must be a whole number from 0 to 3"),
+    ({"incumbent": [4]}, "incumbent = 4: must be a channel index from 0 to 3"),
     ({"incumbent": [-1]}, "incumbent = -1: must be"),
-    ({"incumbent": [1, 1]}, "incumbent = [1, 1]: each channel once"),
-    ({"incumbent": 1}, "incumbent = 1: must be a list, of channels"),
+    ({"incumbent": [1, 1]}, "incumbent = [1, 1]: each channel may be given once"),
+    ({"incumbent": 1}, "incumbent = 1: must be a list of channels"),
     ({"incumbent": "01"}, "incumbent = '01': must be a list"),
 ]
 
@@ -101,37 +105,37 @@ BAD_REPORTS: list[tuple[dict[str, Any], str]] = [
     ({"rewards": [1.0] * 4}, "rewards = [1.0, 1.0, 1.0, 1.0]: must be 3 numbers"),
     ({"rewards": [1.0, "a", 1.0]}, "rewards = [1.0, 'a', 1.0]: must be 3 numbers"),
     ({"rewards": [1.0, "0.5", 1.0]}, "rewards = [1.0, '0.5', 1.0]: must be 3 numbers"),
-    ({"rewards": {3: 1.0}}, "rewards: channel 3 was not handed out in 5"),
-    ({"rewards": {"0": 1.0}}, "rewards: channel '0' was not handed out in 5"),
+    ({"rewards": {3: 1.0}}, "rewards: channel 3 was not assigned in 5"),
+    ({"rewards": {"3": 1.0}}, "rewards: channel '3' was not assigned in 5; assigned: 0, 1, 2"),
+    ({"rewards": {"north": 1.0}}, "rewards: channel 'north' was not assigned in 5"),
+    ({"rewards": {True: 1.0}}, "rewards: channel True was not assigned in 5"),
+    ({"rewards": {1: 1.0, "1": 1.0}}, "rewards: channel '1' is given twice"),
     ({"rewards": {1: [1.0]}}, "rewards = "),
-    ({"rewards": [1.0, 0.1, 1.1]}, "rewards: 1.1 of channel 2: must be a number from 0.1 to 1"),
-    ({"rewards": {1: 0.0}}, "rewards: 0 of channel 1: must be a number from 0.1 to 1"),
-    ({"rewards": {1: INF}}, "rewards: inf of channel 1: must be"),
-    ({"rewards": {1: -INF}}, "rewards: -inf of channel 1: must be"),
-    ({"rewards": {1: 1.0}, "states": {1: 2}}, "states: 2 of channel 1: must be a whole number from 0 to 1"),
-    ({"rewards": {1: 1.0}, "states": {1: -1}}, "states: -1 of channel 1: must be"),
-    ({"rewards": {1: 1.0}, "states": {1: 0.5}}, "states: 0.5 of channel 1: must be"),
-    ({"rewards": {1: 1.0}, "states": {1: INF}}, "states: inf of channel 1: must be"),
-    ({"rewards": {1: 1.0}, "states": {3: 1}}, "states: channel 3 was not handed out in 5"),
+    ({"rewards": [1.0, 0.1, 1.1]}, "rewards: 1.1 for channel 2: must be a number from 0.1 to 1"),
+    ({"rewards": {1: 0.0}}, "rewards: 0 for channel 1: must be a number from 0.1 to 1"),
+    ({"rewards": {1: INF}}, "rewards: inf for channel 1: must be"),
+    ({"rewards": {1: -INF}}, "rewards: -inf for channel 1: must be"),
+    ({"rewards": {1: 1.0}, "states": {1: 2}}, "states: 2 for channel 1: must be a whole number from 0 to 1"),
+    ({"rewards": {1: 1.0}, "states": {1: -1}}, "states: -1 for channel 1: must be"),
+    ({"rewards": {1: 1.0}, "states": {1: 0.5}}, "states: 0.5 for channel 1: must be"),
+    ({"rewards": {1: 1.0}, "states": {1: INF}}, "states: inf for channel 1: must be"),
+    ({"rewards": {1: 1.0}, "states": {3: 1}}, "states: channel 3 was not assigned in 5"),
     ({"rewards": {1: 1.0}, "states": [1]}, "states = [1]: must be 3 numbers"),
-    ({"rewards": {1: 1.0}, "states": {2: 1}}, "rewards: none of channel 2, of which there is something else"),
-    ({"rewards": {1: 1.0, 2: 7.0}}, "rewards: 7 of channel 2"),  # nor is channel 1 learned
-    ({"rewards": {1: 1.0}, "perturbations": {1: 0.5}}, "perturbations: leave them out; this allocator has feedback"),
-    ({"id": 6, "rewards": [1.0] * 3}, "id = 6: no decision of the last 1000 slots has it"),
-    ({"id": 0, "rewards": [1.0] * 3}, "id = 0: no decision"),
-    ({"id": "five", "rewards": [1.0] * 3}, "id = 'five': no decision"),
-    ({"id": [5], "rewards": [1.0] * 3}, "id = [5]: no decision"),
-    ({"id": None, "rewards": [1.0] * 3}, "id = None: no decision"),
+    ({"rewards": {1: 1.0}, "states": {2: 1}}, "rewards: none for channel 2, which has other feedback"),
+    ({"rewards": {1: 1.0, 2: 7.0}}, "rewards: 7 for channel 2"),  # nor is channel 1 learned
+    ({"rewards": {1: 1.0}, "perturbations": {1: 0.5}}, "perturbations: must be left out; this allocator has feedback"),
 ]
 
 
-def refused(allocator: ib.Allocator, call: Callable[[], Any], message: str) -> None:
-    before = allocator.to_bytes()
-    with pytest.raises(InputError) as caught:
+def refused(
+    allocator: ib.Allocator, call: Callable[[], Any], message: str, error: type[IdlebandError] = InputError
+) -> None:
+    before = state_of(allocator)
+    with pytest.raises(error) as caught:
         call()
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
-    assert allocator.to_bytes() == before
+    assert state_of(allocator) == before
 
 
 @pytest.mark.parametrize(("question", "message"), BAD_QUESTIONS)
@@ -141,43 +145,47 @@ def test_bad_questions(question: dict[str, Any], message: str) -> None:
         allocator = ib.Allocator(question.pop("policy"), channels=K, users=3, dimension=d)
     else:
         allocator = used()
-    refused(allocator, lambda: allocator.allocate(**question), message)
+    refused(allocator, lambda: allocator.decide(**question), message)
 
 
 @pytest.mark.parametrize(("report", "message"), BAD_REPORTS)
 def test_bad_reports(report: dict[str, Any], message: str) -> None:
     allocator = used()
-    refused(allocator, lambda: allocator.report(**{"id": 5, **report}), message)
+    refused(allocator, lambda: allocator.report(**{"request_id": 5, **report}), message)
 
 
 def test_bad_perturbations() -> None:
     allocator = ib.Allocator("mp-lucb", channels=K, users=3, dimension=d, feedback="perturbation")
-    allocator.allocate(X)
+    allocator.decide(X)
     for n, message in (
-        ([0.1, INF, 0.1], "perturbations: inf of channel 1: must be a number of at most 1e+06 in size"),
-        ([0.1, -1e7, 0.1], "perturbations: -1e+07 of channel 1"),
+        ([0.1, INF, 0.1], "perturbations: inf for channel 1: must be a number of at most 1e+06 in size"),
+        ([0.1, -1e7, 0.1], "perturbations: -1e+07 for channel 1"),
         ([0.1, "much", 0.1], "perturbations = [0.1, 'much', 0.1]: must be 3 numbers"),
-        ({3: 0.1}, "perturbations: channel 3 was not handed out in 1"),
+        ({3: 0.1}, "perturbations: channel 3 was not assigned in 1"),
     ):
         refused(allocator, lambda n=n: allocator.report(1, [1.0] * 3, None, n), message)  # type: ignore[misc]
-    refused(allocator, lambda: allocator.report(1, [1.0, None, 1.0], None, [0.1] * 3), "rewards: none of channel 1")
+    refused(allocator, lambda: allocator.report(1, [1.0, None, 1.0], None, [0.1] * 3), "rewards: none for channel 1")
     assert allocator.report(1, [1.0] * 3, None, [0.1, None, -3.0]).learned == (0, 1, 2)  # one was not measured
 
 
 def test_rewards_without_limits_have_one() -> None:
     """Under the additive reward anything may be paid that is a number and not absurd."""
     allocator = ib.Allocator("mp-ucb", scenario=ib.scenario("S3", reward="additive"))
-    decision = allocator.allocate(None)
-    refused(allocator, lambda: allocator.report(decision.id, {decision.channels[0]: 2e6}), "rewards: 2e+06 of channel")
-    assert allocator.report(decision.id, {decision.channels[0]: -50.0}).learned == decision.channels[:1]
+    decision = allocator.decide(None)
+    refused(
+        allocator,
+        lambda: allocator.report(decision.request_id, {decision.channels[0]: 2e6}),
+        "rewards: 2e+06 for channel",
+    )
+    assert allocator.report(decision.request_id, {decision.channels[0]: -50.0}).learned == decision.channels[:1]
 
 
 @pytest.mark.parametrize("nothing", [[None] * 3, {}, {1: None}, np.full(3, None)])
 def test_a_report_of_nothing_is_one(nothing: Any) -> None:
     allocator = used()
-    before = allocator.to_bytes()
+    before = state_of(allocator)
     assert allocator.report(5, nothing) == ib.Receipt(())
-    assert allocator.to_bytes() == before
+    assert state_of(allocator) == before
 
 
 @pytest.mark.parametrize("spoilt", [[NAN] * 3, [1.0, NAN, None], np.array([1.0, NAN, 0.1]), {1: NAN}])
@@ -194,20 +202,21 @@ def test_bad_channels_to_leave(call: str, value: Any) -> None:
     refused(allocator, lambda: getattr(allocator, call)(value), "channels = ")
 
 
-@pytest.mark.parametrize("id", ["no", 7, [5], {}, None, 2.5])
-def test_what_was_not_decided_is_not_explained(id: Any) -> None:
+@pytest.mark.parametrize("request_id", ["no", "five", 0, 6, 7, [5], {}, None, 2.5])
+def test_reports_and_explanations_of_unknown_decisions_are_refused(request_id: Any) -> None:
     allocator = used()
-    refused(allocator, lambda: allocator.explain(id), f"id = {id!r}: no decision of the last 1000 slots has it")
-    refused(allocator, lambda: allocator.decision(id), f"id = {id!r}: no decision of the last 1000 slots has it")
+    message = f"request_id = {request_id!r}: no decision of the last 1000 slots has it"
+    for call in (lambda: allocator.explain(request_id), lambda: allocator.report(request_id, [1.0] * 3)):
+        refused(allocator, call, message, UnknownRequestError)
 
 
 def test_values_are_copied() -> None:
     """What the caller does with its arrays afterwards is its own affair."""
     allocator = ib.Allocator("mp-lucb", channels=K, users=2, dimension=d)
     x, available, states = np.full((K, d), 0.5), np.ones(K, bool), np.zeros(K)
-    question = allocator.ask(x, None, available, states)
+    question = allocator._core.parse_decide(x, None, available, states)
     x[:], available[:], states[:] = 9.0, False, 1.0
-    assert (question.x == 0.5).all()
+    assert (question.contexts == 0.5).all()
     assert question.available.all()
     assert not question.sensed.any()
 
@@ -215,8 +224,7 @@ def test_values_are_copied() -> None:
 def test_what_is_read() -> None:
     assert inputs.flags([1, 0, True, False], K, "f").tolist() == [True, False, True, False]
     assert inputs.flags(np.array([1.0, 0.0, 1.0, 0.0]), K, "f").tolist() == [True, False, True, False]
-    assert inputs.channels(np.array([2, 0]), K, "c") == (2, 0)
-    assert inputs.name("ä b") == "ä b"
+    assert inputs.request_name("ä b") == "ä b"
     decision = ib.Decision("a", (3, 1), 1, "policy", (3, 1))
-    assert inputs.feedback({1: 0.5}, decision, "rewards").tolist() == pytest.approx([NAN, 0.5], nan_ok=True)
-    assert inputs.feedback((1, None), decision, "rewards").tolist() == pytest.approx([1.0, NAN], nan_ok=True)
+    assert inputs.feedback({1: 0.5}, decision, (), "rewards").tolist() == pytest.approx([NAN, 0.5], nan_ok=True)
+    assert inputs.feedback((1, None), decision, (), "rewards").tolist() == pytest.approx([1.0, NAN], nan_ok=True)

@@ -14,7 +14,7 @@ SIZE: dict[str, Any] = {"channels": 4, "users": 2, "dimension": 2}
 
 def learner(policy: Any, **parameters: Any) -> Learner:
     settings = Settings.checked({"policy": policy, **SIZE, **parameters})
-    return Learner(settings.case, settings.known, None, settings.seed, settings.replication)
+    return Learner(settings.configured, settings.setup, None, settings.seed, settings.replication)
 
 
 class Inner(NamedTuple):
@@ -45,7 +45,7 @@ def test_a_nan_is_found_wherever_it_is() -> None:
             floats[place].flat[-1] = np.nan
             assert not lucb.finite()
     ucb = learner("mp-ucb")
-    ucb.room.indices[0] = np.inf  # untried
+    ucb.workspace.indices[0] = np.inf  # untried
     assert ucb.finite()
 
 
@@ -89,21 +89,21 @@ def driven(allocator: ib.Allocator) -> list[tuple[int, ...]]:
     rng = np.random.default_rng(0)
     handed = []
     for _ in range(30):
-        decision = allocator.allocate(rng.random((4, 2)), int(rng.integers(3)), rng.random(4) < 0.7)
-        allocator.report(decision.id, [1.0] * len(decision.channels))
+        decision = allocator.decide(rng.random((4, 2)), int(rng.integers(3)), rng.random(4) < 0.7)
+        allocator.report(decision.request_id, [1.0] * len(decision.channels))
         handed.append(decision.channels)
     return handed
 
 
 def test_a_policy_of_ones_own_does_the_same_compiled_or_not() -> None:
     compiled = ib.Allocator(ib.register(name="counts")(Counts), **SIZE)
-    assert compiled._policy.learner.note == ""
+    assert compiled._core.supervisor.learner.interpreted_because == ""
     expected = driven(compiled)
     for how in ("choosing", "learning", "memory"):
         same = ib.Allocator(interpreted(how), **SIZE)
-        assert same._policy.learner.note  # why it is not compiled
+        assert same._core.supervisor.learner.interpreted_because  # why it is not compiled
         assert driven(same) == expected
-        assert np.array_equal(same._policy.learner.state[0], compiled._policy.learner.state[0])
+        assert np.array_equal(same._core.supervisor.learner.state[0], compiled._core.supervisor.learner.state[0])
 
 
 def test_memory_that_cannot_be_made_is_told() -> None:
@@ -122,4 +122,4 @@ def test_a_learner_knows_as_many_users_as_there_are_in_the_slot() -> None:
     """`known.M` of the slot, not of the settings: RCA keeps so many blocks."""
     allocator = ib.Allocator("rca-m", **{**SIZE, "users": 4})
     for users in (4, 1, 3, 0, 2):
-        assert len(allocator.allocate(None, users).channels) == users
+        assert len(allocator.decide(None, users).channels) == users

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import idleband as ib
-from idleband.allocator.occupancy import FRESH
-from tests.allocator.inside import arrays
+from idleband.allocator.occupancy import REFIT_FACTOR
+from tests.allocator.helpers import arrays
 
 P01, P10 = 0.1, 0.25
 
@@ -39,13 +39,13 @@ def test_what_is_reported_late_is_told_for_now() -> None:
     """A last_observation of slot 5 that is told of in slot 40 has faded since."""
     late, sensed = station(), station()
     for slot in range(1, 41):
-        decision = late.allocate(None, id=f"r{slot}")
-        sensed.allocate(None, states=[1] if slot == 5 else None)
+        decision = late.decide(None, request_id=f"r{slot}")
+        sensed.decide(None, states=[1] if slot == 5 else None)
         if slot == 5:
             late.vacate([0])
     assert decision.slot == 40
     late.report("r5", [1.0], [1])
-    before, after = late.snapshot()["channel"][0], sensed.snapshot()["channel"][0]
+    before, after = late.status()["channel"][0], sensed.status()["channel"][0]
     assert before["belief"] == pytest.approx(after["belief"], abs=1e-12)
     assert before["belief"] == pytest.approx(ahead(0.5, 0.5, 1.0, 35))
 
@@ -53,7 +53,10 @@ def test_what_is_reported_late_is_told_for_now() -> None:
 def test_before_anything_was_seen_both_are_as_likely() -> None:
     allocator = station()
     for slot in (1, 2, 50):
-        assert allocator.explain(allocator.allocate(None, 0, slot=slot).id).channels[0].primary_user == 0.5
+        assert (
+            allocator.explain(allocator.decide(None, 0, slot=slot).request_id).channels[0].primary_user_probability
+            == 0.5
+        )
 
 
 @pytest.mark.parametrize("gaps", [[1] * 10, [3, 1, 1, 7, 40, 2], [500, 1]], ids=str)
@@ -62,29 +65,29 @@ def test_beliefs_follow_the_chain_that_was_learned(gaps: list[int]) -> None:
     allocator = station()
     states = chain(300, seed=1)
     for state in states:
-        allocator.allocate(None, 0, states=[state])
+        allocator.decide(None, 0, states=[state])
     learned = arrays(allocator)
-    p01, p10 = float(learned["watch.p01"][0]), float(learned["watch.p10"][0])
+    p01, p10 = float(learned["occupancy.p01"][0]), float(learned["occupancy.p10"][0])
     passed = 0
     for gap in gaps:
         passed += gap
-        decision = allocator.allocate(None, 0, slot=allocator.slot + gap)
-        belief = 1.0 - allocator.explain(decision.id).channels[0].primary_user
+        decision = allocator.decide(None, 0, slot=allocator.slot + gap)
+        belief = 1.0 - allocator.explain(decision.request_id).channels[0].primary_user_probability
         assert belief == pytest.approx(ahead(p01, p10, states[-1], passed), abs=1e-12)
-        assert allocator.snapshot()["channel"][0]["belief"] == pytest.approx(belief)
+        assert allocator.status()["channel"][0]["belief"] == pytest.approx(belief)
 
 
 def test_a_channel_that_alternates_is_believed_to() -> None:
     """There rho is negative, and its powers have signs."""
     allocator = station()
     for t in range(200):
-        allocator.allocate(None, 0, states=[t % 2])
+        allocator.decide(None, 0, states=[t % 2])
     learned = arrays(allocator)
-    p01, p10 = float(learned["watch.p01"][0]), float(learned["watch.p10"][0])
+    p01, p10 = float(learned["occupancy.p01"][0]), float(learned["occupancy.p10"][0])
     assert min(p01, p10) > 0.9
     for slot, steps in ((201, 1), (204, 4), (209, 9)):
-        decision = allocator.allocate(None, 0, slot=slot)
-        assert 1.0 - allocator.explain(decision.id).channels[0].primary_user == pytest.approx(
+        decision = allocator.decide(None, 0, slot=slot)
+        assert 1.0 - allocator.explain(decision.request_id).channels[0].primary_user_probability == pytest.approx(
             ahead(p01, p10, 1.0, steps), abs=1e-12
         )
 
@@ -92,28 +95,30 @@ def test_a_channel_that_alternates_is_believed_to() -> None:
 def test_a_late_report_is_of_its_own_slot() -> None:
     allocator = station()
     for state in chain(300, seed=2):
-        allocator.allocate(None, 0, states=[state])
-    late = allocator.allocate(None)
+        allocator.decide(None, 0, states=[state])
+    late = allocator.decide(None)
     for _ in range(4):
-        allocator.allocate(None, 0)
-    allocator.report(late.id, [1.0], [1])
+        allocator.decide(None, 0)
+    allocator.report(late.request_id, [1.0], [1])
     learned = arrays(allocator)
-    decision = allocator.allocate(None, 0)
-    belief = 1.0 - allocator.explain(decision.id).channels[0].primary_user
-    assert belief == pytest.approx(ahead(float(learned["watch.p01"][0]), float(learned["watch.p10"][0]), 1.0, 5))
+    decision = allocator.decide(None, 0)
+    belief = 1.0 - allocator.explain(decision.request_id).channels[0].primary_user_probability
+    assert belief == pytest.approx(
+        ahead(float(learned["occupancy.p01"][0]), float(learned["occupancy.p10"][0]), 1.0, 5)
+    )
 
 
 def test_of_what_is_older_than_what_is_known_nothing_is_learned() -> None:
     """Of the state: what it paid is learned, whenever it is told."""
     allocator = station()
-    old = allocator.allocate(None)
-    allocator.allocate(None, 0, states=[0])
+    old = allocator.decide(None)
+    allocator.decide(None, 0, states=[0])
     before = arrays(allocator)
-    allocator.report(old.id, [1.0], [1])
+    allocator.report(old.request_id, [1.0], [1])
     after = arrays(allocator)
     for name in ("last_observation.state", "last_observation.slot", "pairs", "belief", "p01", "seen"):
-        assert np.array_equal(before[f"watch.{name}"], after[f"watch.{name}"])
-    assert after["watch.plays"].tolist() == [[0.0, 1.0]]
+        assert np.array_equal(before[f"occupancy.{name}"], after[f"occupancy.{name}"])
+    assert after["occupancy.plays"].tolist() == [[0.0, 1.0]]
 
 
 # --- chances ---------------------------------------------------------------------------------------------------------
@@ -141,16 +146,16 @@ def deviations(p01: float, p10: float, gap: int, looks: float) -> tuple[float, f
 )
 def test_the_chances_are_learned(p01: float, p10: float, gap: int) -> None:
     """From looks in every slot, in every third and in every ninth; within five deviations of the likeliest value. The
-    chances are made of 1/FRESH of all looks at the least, and a prior of two looks moves them by less than one."""
+    chances are made of 1/REFIT_FACTOR of all looks at the least, and a prior of two looks moves them by less than one."""
     looks = 3000
     states = chain(gap * looks, seed=3, p01=p01, p10=p10)
     allocator = station()
     for slot in range(gap, gap * looks + 1, gap):
-        allocator.allocate(None, 0, states=[states[slot - 1]], slot=slot)
+        allocator.decide(None, 0, states=[states[slot - 1]], slot=slot)
     learned = arrays(allocator)
-    bounds = deviations(p01, p10, gap, looks / FRESH - 8)
-    assert abs(learned["watch.p01"][0] - p01) < 5 * bounds[0] < 0.6 * p01
-    assert abs(learned["watch.p10"][0] - p10) < 5 * bounds[1] < 0.6 * p10
+    bounds = deviations(p01, p10, gap, looks / REFIT_FACTOR - 8)
+    assert abs(learned["occupancy.p01"][0] - p01) < 5 * bounds[0] < 0.6 * p01
+    assert abs(learned["occupancy.p10"][0] - p10) < 5 * bounds[1] < 0.6 * p10
 
 
 def test_what_is_believed_happens_that_often() -> None:
@@ -162,9 +167,9 @@ def test_what_is_believed_happens_that_often() -> None:
     allocator = station()
     surprise = variance = 0.0
     for t, state in enumerate(states, 1):
-        decision = allocator.allocate(None, 0, states=[state if t % 5 == 0 else None])
+        decision = allocator.decide(None, 0, states=[state if t % 5 == 0 else None])
         if t > 500 and t % 5:
-            belief = 1.0 - allocator.explain(decision.id).channels[0].primary_user
+            belief = 1.0 - allocator.explain(decision.request_id).channels[0].primary_user_probability
             surprise += state - belief
             variance += belief * (1.0 - belief)
     assert abs(surprise) < 4 * math.sqrt(5 * variance)
@@ -176,14 +181,14 @@ def test_channels_do_not_mix() -> None:
     together, alone = station(3), [station() for _ in range(3)]
     paths = [chain(100, seed=10 + k, p01=0.1 + 0.3 * k) for k in range(3)]
     for states in zip(*paths, strict=True):
-        together.allocate(None, 0, states=states)
+        together.decide(None, 0, states=states)
         for one, state in zip(alone, states, strict=True):
-            one.allocate(None, 0, states=[state])
+            one.decide(None, 0, states=[state])
     learned = arrays(together)
     for k, one in enumerate(alone):
         own = arrays(one)
         for name in ("p01", "p10", "belief", "pairs"):
-            assert np.array_equal(learned[f"watch.{name}"][k], own[f"watch.{name}"][0])
+            assert np.array_equal(learned[f"occupancy.{name}"][k], own[f"occupancy.{name}"][0])
 
 
 def test_several_states_are_free_or_not() -> None:
@@ -193,8 +198,8 @@ def test_several_states_are_free_or_not() -> None:
         users=1, context={"dimension": 1}, perturbation="none",
     )  # fmt: skip
     allocator = ib.Allocator("mp-random", scenario=world)
-    for state, seen in ((0, "free"), (1, "busy"), (2, "free")):
-        decision = allocator.allocate(None)
-        allocator.report(decision.id, [1.0 if seen == "free" else 0.1], [state])
-        assert allocator.snapshot()["channel"][0]["seen"] == seen
-    assert allocator.snapshot()["counts"]["collisions"] == 1
+    for state, seen in ((0, "idle"), (1, "busy"), (2, "idle")):
+        decision = allocator.decide(None)
+        allocator.report(decision.request_id, [1.0 if seen == "idle" else 0.1], [state])
+        assert allocator.status()["channel"][0]["last_observed"] == seen
+    assert allocator.status()["counts"]["collisions"] == 1

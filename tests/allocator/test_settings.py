@@ -20,12 +20,12 @@ SIZE: dict[str, Any] = {"channels": 4, "users": 2, "dimension": 3}
     [
         ("mp-ubc", {}, "unknown policy 'mp-ubc': did you mean 'mp-ucb'?"),
         (5, {}, "policy = 5: must be a name"),
-        ("mp-lucb", {"betta": 1.0}, "unknown setting, or parameter of the policy, 'betta': did you mean 'beta'?"),
+        ("mp-lucb", {"betta": 1.0}, "unknown setting or parameter of the policy 'betta': did you mean 'beta'?"),
         (
             "mp-lucb", {"collision_limt": 0.1},
-            "unknown setting, or parameter of the policy, 'collision_limt': did you mean 'collision_limit'?",
+            "unknown setting or parameter of the policy 'collision_limt': did you mean 'collision_limit'?",
         ),
-        ("mp-ucb", {"beta": 1.0}, "unknown setting, or parameter of the policy, 'beta'"),
+        ("mp-ucb", {"beta": 1.0}, "unknown setting or parameter of the policy 'beta'"),
         ("mp-lucb", {"beta": -1.0}, "policy mp-lucb: beta = -1.0: must be a finite number of at least 0"),
         ("mp-lucb", {"parameters": {"betta": 1.0}}, "unknown parameter of policy mp-lucb 'betta'"),
         ("mp-lucb", {"parameters": {"beta": 1.0}, "beta": 2.0}, "parameters"),
@@ -37,8 +37,14 @@ SIZE: dict[str, Any] = {"channels": 4, "users": 2, "dimension": 3}
         ("mp-ucb", {"users": 0}, "users = 0: must be a whole number from 1 to 4"),
         ("mp-ucb", {"users": 5}, "users = 5: must be a whole number from 1 to 4"),
         ("mp-ucb", {"users": True}, "users = True: must be"),
-        ("mp-ucb", {"dimension": 0}, "dimension = 0: must be a whole number from 1"),
-        ("mp-ucb", {"dimension": None}, "dimension: must be given"),
+        ("mp-ucb", {"dimension": -1}, "dimension = -1: must be a whole number from 0"),
+        ("mp-lucb", {"dimension": 0}, "dimension = 0: must be a whole number from 1"),
+        ("mp-lucb", {"dimension": None}, "dimension: must be given"),
+        ("mp-ucb", {"dimension": None, "fallback": "mp-lucb"}, "dimension: must be given"),
+        ("mp-ucb", {"dimension": None, "incumbent": "mp-lucb"}, "dimension: must be given"),
+        ("mp-ucb", {"channel_names": ["a", "b"]}, "channel_names: has 2 names for 4 channels"),
+        ("mp-ucb", {"channel_names": ["a", "b", "a", "c"]}, "channel_names = 'a': is given twice"),
+        ("mp-ucb", {"channel_names": ["a", "b", "c", "3"]}, "channel_names = '3': must be"),
         ("mp-ucb", {"feedback": "none"}, "feedback = 'none': must be one of reward, perturbation"),
         ("mp-ucb", {"feedback": 1}, "feedback = 1: must be"),
         ("mp-ucb", {"rewards": (1.0, 0.1)}, "rewards = (1.0, 0.1): must be two numbers, the smaller one first"),
@@ -59,17 +65,17 @@ SIZE: dict[str, Any] = {"channels": 4, "users": 2, "dimension": 3}
         ("mp-ucb", {"collision_limit": None}, "collision_limit = None: must be"),
         (
             "mp-ucb", {"fallback": "genie"},
-            "fallback = 'genie': must be the name of a policy of the package that is not an oracle",
+            "fallback = 'genie': must be the name of a built-in policy that is not an oracle",
         ),
         ("mp-ucb", {"fallback": "oracle-static"}, "fallback = 'oracle-static': must be"),
         ("mp-ucb", {"fallback": None}, "fallback = None: must be"),
         ("mp-ucb", {"fallback": "mp-usb"}, "fallback: unknown policy 'mp-usb': did you mean 'mp-ucb'?"),
-        ("mp-ucb", {"incumbent": "whittle"}, "incumbent = 'whittle': must be the name of a policy"),
+        ("mp-ucb", {"incumbent": "whittle"}, "incumbent = 'whittle': must be the name of a built-in policy"),
         ("mp-ucb", {"incumbent": 3}, "incumbent = 3: must be"),
-        ("mp-ucb", {"source": "abc"}, "unknown setting, or parameter of the policy, 'source'"),
-        ("oracle-belief", {}, "policy oracle-belief: knows the parameters, and needs a scenario= to know them from"),
-        ("genie", {}, "policy genie: knows the parameters, and needs a scenario="),
-        ("mp-ucb", {"scenario": "S1"}, "channels = 4: leave it out, the scenario says it"),
+        ("mp-ucb", {"source": "abc"}, "unknown setting or parameter of the policy 'source'"),
+        ("oracle-belief", {}, "policy oracle-belief: needs a scenario, because it knows the true parameters"),
+        ("genie", {}, "policy genie: needs a scenario"),
+        ("mp-ucb", {"scenario": "S1"}, "channels = 4: must be left out; the scenario defines it"),
         ("mp-ucb", {"scenario": "S9"}, "unknown scenario 'S9'"),
     ],
 )  # fmt: skip
@@ -84,7 +90,7 @@ def test_what_is_refused(policy: Any, given: dict[str, Any], message: str) -> No
     ("key", "value"), [("users", 3), ("dimension", 3), ("feedback", "reward"), ("rewards", (0.0, 1.0))]
 )
 def test_what_a_scenario_says_is_left_out(key: str, value: Any) -> None:
-    with pytest.raises(ib.InputError, match=f"^{key} = .*: leave it out, the scenario says it"):
+    with pytest.raises(ib.InputError, match=f"^{key} = .*: must be left out; the scenario defines it"):
         ib.Allocator("mp-ucb", scenario="S1", **{key: value})
 
 
@@ -95,7 +101,7 @@ def test_what_the_package_does_not_vouch_for_stands_in_for_nobody(tmp_path: Path
     ib.policy(f"{path}:mine")
     for key in ("fallback", "incumbent"):
         for value in (f"{path}:mine", "mine"):
-            with pytest.raises(ib.InputError, match=f"^{key} = .*: must be the name of a policy of the package"):
+            with pytest.raises(ib.InputError, match=f"^{key} = .*: must be the name of a built-in policy"):
                 ib.Allocator("mp-ucb", **SIZE, **{key: value})
 
 
@@ -107,8 +113,8 @@ def test_defaults() -> None:
     assert (settings.deadline, settings.incumbent, settings.scenario, settings.source) == (None, None, None, None)
     assert (settings.patience, settings.seed, settings.replication) == (1000, 0, 0)
     assert settings.parameters == ib.policy("mp-lucb", beta=0.5).values
-    assert settings.known.measured is False
-    assert Settings.checked({"policy": "mp-lucb", **SIZE, "feedback": "perturbation"}).known.measured is True
+    assert settings.setup.measured is False
+    assert Settings.checked({"policy": "mp-lucb", **SIZE, "feedback": "perturbation"}).setup.measured is True
 
 
 def test_patience_is_shorter_where_contexts_are_large() -> None:
@@ -120,11 +126,11 @@ def test_patience_is_shorter_where_contexts_are_large() -> None:
 
 
 def test_rewards_are_what_a_channel_may_pay() -> None:
-    known = Settings.checked({"policy": "mp-ucb", **SIZE, "rewards": [-2, 3]}).known
+    known = Settings.checked({"policy": "mp-ucb", **SIZE, "rewards": [-2, 3]}).setup
     assert (known.low, known.high, known.span, known.h_span) == (-2.0, 3.0, 5.0, 5.0)
     assert known.h.tolist() == [[-2.0, 3.0]] * 4
     assert known.good.tolist() == [[False, True]] * 4
-    assert Settings.checked({"policy": "mp-ucb", **SIZE, "rewards": (0.4, 0.6)}).known.span == 1.0  # as in a scenario
+    assert Settings.checked({"policy": "mp-ucb", **SIZE, "rewards": (0.4, 0.6)}).setup.span == 1.0  # as in a scenario
 
 
 def test_a_scenario_says_what_is_known() -> None:
@@ -132,7 +138,7 @@ def test_a_scenario_says_what_is_known() -> None:
     settings = Settings.checked({"policy": "mp-lucb", "scenario": world})
     assert (settings.channels, settings.users, settings.dimension) == (world.K, world.users, world.dimension)
     assert settings.feedback == "reward"
-    for ours, theirs in zip(settings.known, setup_of(world, ()), strict=True):
+    for ours, theirs in zip(settings.setup, setup_of(world, ()), strict=True):
         assert np.array_equal(ours, theirs)
 
 
@@ -141,8 +147,8 @@ def test_a_scenario_says_what_is_known() -> None:
 )
 def test_settings_are_plain_data(given: dict[str, Any]) -> None:
     settings = Settings.checked({**given, "deadline": 2, "seed": 7, "collision_limit": 0.25, "incumbent": "mp-ts"})
-    data = json.loads(json.dumps(settings.as_data(), allow_nan=False))
-    assert Settings.restored(data).as_data() == settings.as_data()
+    data = json.loads(json.dumps(settings.to_dict(), allow_nan=False))
+    assert Settings.restored(data).to_dict() == settings.to_dict()
 
 
 def test_a_policy_may_be_given_as_it_is_elsewhere(tmp_path: Path) -> None:
@@ -150,9 +156,9 @@ def test_a_policy_may_be_given_as_it_is_elsewhere(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(MINE)
     by_file = ib.Allocator(f"{path}:mine", **SIZE, first=2)
-    assert by_file.allocate(np.zeros((4, 3))).channels == (2, 3)
+    assert by_file.decide(np.zeros((4, 3))).channels == (2, 3)
     assert by_file.settings.policy == f"{path}:mine"
-    assert ib.Allocator(ib.policy("mine", first=1), **SIZE).allocate(np.zeros((4, 3))).channels == (1, 2)
-    assert ib.Allocator(ib.policy("mine", first=1), **SIZE, first=2).allocate(np.zeros((4, 3))).channels == (2, 3)
+    assert ib.Allocator(ib.policy("mine", first=1), **SIZE).decide(np.zeros((4, 3))).channels == (1, 2)
+    assert ib.Allocator(ib.policy("mine", first=1), **SIZE, first=2).decide(np.zeros((4, 3))).channels == (2, 3)
     with pytest.raises(ib.InputError, match="policy mine: first = -1: must be a whole number of at least 0"):
         ib.Allocator("mine", **SIZE, first=-1)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import idleband as ib
-from idleband.allocator.events import Decided
+from idleband.allocator.events import RecordedDecision
 from idleband.allocator.supervisor import MAX_PENDING
-from tests.allocator.inside import arrays, contexts, differ, plain, raising, station
+from tests.allocator.helpers import arrays, contexts, differ, loaded, plain, raising, state_of, station
 
 K = 5
 
@@ -35,25 +35,28 @@ def test_a_policy_that_is_late_is_stood_in_for_and_catches_up() -> None:
     for t in range(1, 15):
         if t == 7:
             gate.set()
-            hurried.settle()
+            hurried._core.supervisor.settle()
         x, available = contexts(rng, hurried), rng.random(K) < 0.8
-        decision = hurried.allocate(x, available=available)
+        decision = hurried.decide(x, available=available)
         if t in (4, 5, 6):
             assert (decision.by, decision.proposed) == ("fallback", None)
-            why = "chosen by the fallback mp-ucb, because plain did not answer before its deadline."
-            assert why in str(hurried.explain(decision.id))
+            why = "selected by the fallback mp-ucb, because plain missed its deadline."
+            assert why in str(hurried.explain(decision.request_id))
         rewards = rng.choice([0.1, 1.0], len(decision.channels))
-        hurried.report(decision.id, rewards)
+        hurried.report(decision.request_id, rewards)
         history.append((decision, x, available, rewards))
-    assert hurried.snapshot()["counts"]["too_late"] >= 3
-    assert not hurried.broken
+    assert hurried.status()["counts"]["missed_deadlines"] >= 3
+    assert not hurried.policy_failure
     patient = station("plain")
     for decision, x, available, rewards in history:
-        assert patient.decide(patient.ask(x, available=available), Decided(decision, "")) == decision
-        patient.report(decision.id, rewards)
-    assert not differ(hurried, patient, whose="learner")
-    assert not differ(hurried, patient, whose="fallback")
-    assert not differ(hurried, patient, whose="watch")
+        assert (
+            patient._core.decide(patient._core.parse_decide(x, available=available), RecordedDecision(decision, ""))
+            == decision
+        )
+        patient.report(decision.request_id, rewards)
+    assert not differ(hurried, patient, part="policy")
+    assert not differ(hurried, patient, part="fallback")
+    assert not differ(hurried, patient, part="occupancy")
 
 
 def test_a_policy_in_time_decides_as_one_without_a_deadline() -> None:
@@ -62,12 +65,12 @@ def test_a_policy_in_time_decides_as_one_without_a_deadline() -> None:
     rng = np.random.default_rng(3)
     for _ in range(50):
         x = contexts(rng, hurried)
-        decision = hurried.allocate(x)
-        assert decision == patient.allocate(x)
-        assert hurried.explain(decision.id).as_data() == patient.explain(decision.id).as_data()
+        decision = hurried.decide(x)
+        assert decision == patient.decide(x)
+        assert hurried.explain(decision.request_id).to_dict() == patient.explain(decision.request_id).to_dict()
         for allocator in (hurried, patient):
-            allocator.report(decision.id, {decision.channels[0]: 1.0})
-            allocator.report(decision.id, {decision.channels[1]: 0.1})
+            allocator.report(decision.request_id, {decision.channels[0]: 1.0})
+            allocator.report(decision.request_id, {decision.channels[1]: 0.1})
     assert not differ(hurried, patient)
 
 
@@ -75,10 +78,10 @@ def test_whoever_is_behind_is_saved_when_it_has_caught_up() -> None:
     gate = threading.Event()
     plain(lambda slot, picks: None, lambda slot, k: gate.wait(60.0))
     allocator = station("plain", deadline=0.02)
-    decision = allocator.allocate(np.zeros((K, 2)))
-    allocator.report(decision.id, [1.0, 0.5])
+    decision = allocator.decide(np.zeros((K, 2)))
+    allocator.report(decision.request_id, [1.0, 0.5])
     threading.Timer(0.05, gate.set).start()
-    assert arrays(allocator)["learner.state.0"].tolist() == [1.0, 0.5, 0.0, 0.0, 0.0]
+    assert arrays(allocator)["policy.state.0"].tolist() == [1.0, 0.5, 0.0, 0.0, 0.0]
 
 
 def test_whoever_hangs_is_out_of_service_and_takes_no_more_memory() -> None:
@@ -87,13 +90,13 @@ def test_whoever_hangs_is_out_of_service_and_takes_no_more_memory() -> None:
     plain(lambda slot, picks: gate.wait(60.0) and None)
     allocator = station("plain", deadline=1e-4)
     for t in range(1, 2 * MAX_PENDING):
-        decision = allocator.allocate(np.zeros((K, 2)))
+        decision = allocator.decide(np.zeros((K, 2)))
         assert decision.proposed is None
-        assert bool(allocator.broken) == (t > MAX_PENDING // 2)  # a question and a lesson each
-        allocator.report(decision.id, [1.0, 0.5])
-        assert len(allocator._policy._waiting) <= MAX_PENDING + 1
-    assert f"plain is out of service since {allocator.broken}." in str(allocator.explain(decision.id))
-    assert ib.Allocator.from_bytes(allocator.to_bytes(), "here").broken == allocator.broken
+        assert bool(allocator.policy_failure) == (t > MAX_PENDING // 2)  # a question and a lesson each
+        allocator.report(decision.request_id, [1.0, 0.5])
+        assert len(allocator._core.supervisor._pending) <= MAX_PENDING + 1
+    assert f"plain is out of service since {allocator.policy_failure}." in str(allocator.explain(decision.request_id))
+    assert loaded(state_of(allocator)).policy_failure == allocator.policy_failure
     gate.set()
 
 
@@ -102,11 +105,11 @@ def test_nobody_waits_for_one_who_saves(tmp_path: Path) -> None:
     gate = threading.Event()
     plain(lambda slot, picks: gate.wait(60.0) and None)
     allocator = station("plain", deadline=0.01)
-    allocator.allocate(np.zeros((K, 2)))
+    allocator.decide(np.zeros((K, 2)))
     saving = threading.Thread(target=allocator.save, args=(tmp_path / "saved",))
     saving.start()
     for _ in range(20):
-        assert allocator.allocate(np.zeros((K, 2))).by == "fallback"
+        assert allocator.decide(np.zeros((K, 2))).by == "fallback"
     assert saving.is_alive()
     gate.set()
     saving.join(60.0)
@@ -122,8 +125,8 @@ def test_a_thread_ends_with_its_allocator() -> None:
     allocators = [station(deadline=60.0) for _ in range(5)]
     assert not new()  # it is begun when there is something to do
     for allocator in allocators:
-        allocator.report(allocator.allocate(None).id, [1.0, 1.0])
-        allocator.settle()
+        allocator.report(allocator.decide(None).request_id, [1.0, 1.0])
+        allocator._core.supervisor.settle()
     assert len(new()) == 5
     del allocator, allocators
     gc.collect()
@@ -156,9 +159,12 @@ def unsure(slot: Any, picks: Any) -> None:
     ("spoil", "why"),
     [
         (raising, "slot 3: RuntimeError: no idea"),
-        (unsure, "slot 3: an index is not a number"),
-        *((picking(*bad), "slot 3: its picks break the rules") for bad in ((0,), (0, 1, 2), (1, 1), (0, 5), (-1, 0))),
-        (picking(0, 3), "slot 3: its picks break the rules"),  # 3 is not available
+        (unsure, "slot 3: an index is nan"),
+        *(
+            (picking(*bad), "slot 3: the selected channels are invalid")
+            for bad in ((0,), (0, 1, 2), (1, 1), (0, 5), (-1, 0))
+        ),
+        (picking(0, 3), "slot 3: the selected channels are invalid"),  # 3 is not available
     ],
 )
 def test_a_policy_that_does_not_work_is_out_of_service_until_it_is_reset(
@@ -168,37 +174,37 @@ def test_a_policy_that_does_not_work_is_out_of_service_until_it_is_reset(
     allocator = station("plain", deadline=deadline, fallback="mp-random")
     x, available = np.zeros((K, 2)), [True, True, True, False, True]
     for t in range(1, 7):
-        decision = allocator.allocate(x, available=available)
+        decision = allocator.decide(x, available=available)
         assert decision.by == ("policy" if t < 3 else "fallback")
         assert len(set(decision.channels) - {3}) == 2  # what the fallback says is in order
-        assert allocator.broken == allocator.snapshot()["broken"] == ("" if t < 3 else why)
-        allocator.report(decision.id, [1.0, 1.0])
-    assert f"chosen by the fallback mp-random, because plain is out of service since {why}." in str(
-        allocator.explain(decision.id)
+        assert allocator.policy_failure == allocator.status()["policy_failure"] == ("" if t < 3 else why)
+        allocator.report(decision.request_id, [1.0, 1.0])
+    assert f"selected by the fallback mp-random, because plain is out of service since {why}." in str(
+        allocator.explain(decision.request_id)
     )
-    assert arrays(allocator)["learner.state.0"].sum() == 4.0  # of slots 1 and 2
-    again = ib.Allocator.from_bytes(allocator.to_bytes(), "here")
-    assert again.broken == why  # it is not repaired by being saved
-    assert again.allocate(x).by == "fallback"
+    assert arrays(allocator)["policy.state.0"].sum() == 4.0  # of slots 1 and 2
+    again = loaded(state_of(allocator))
+    assert again.policy_failure == why  # it is not repaired by being saved
+    assert again.decide(x).by == "fallback"
     allocator.reset()
-    assert not allocator.broken
-    assert not arrays(allocator)["learner.state.0"].any()
-    decision = allocator.allocate(x)
+    assert not allocator.policy_failure
+    assert not arrays(allocator)["policy.state.0"].any()
+    decision = allocator.decide(x)
     assert decision.by == "policy"
-    allocator.report(decision.id, [1.0, 1.0])
-    assert arrays(allocator)["learner.state.0"].sum() == 2.0
-    assert allocator.snapshot()["counts"]["fallback"] == 4
+    allocator.report(decision.request_id, [1.0, 1.0])
+    assert arrays(allocator)["policy.state.0"].sum() == 2.0
+    assert allocator.status()["counts"]["fallback"] == 4
 
 
 def test_why_the_fallback_decided_is_told_after_a_reset_too() -> None:
     plain(raising)
     allocator = station("plain")
     for _ in range(4):
-        decision = allocator.allocate(np.zeros((K, 2)))
-    before = str(allocator.explain(decision.id))
+        decision = allocator.decide(np.zeros((K, 2)))
+    before = str(allocator.explain(decision.request_id))
     assert "out of service since slot 3: RuntimeError: no idea" in before
     allocator.reset()
-    assert str(allocator.explain(decision.id)) == before
+    assert str(allocator.explain(decision.request_id)) == before
 
 
 @pytest.mark.parametrize("deadline", [None, 60.0])
@@ -210,28 +216,28 @@ def test_a_policy_that_cannot_learn_is_out_of_service(deadline: float | None) ->
     plain(lambda slot, picks: None, forget)
     allocator = station("plain", deadline=deadline)
     for t in range(1, 4):
-        decision = allocator.allocate(np.zeros((K, 2)))
+        decision = allocator.decide(np.zeros((K, 2)))
         assert decision.by == ("policy" if t < 3 else "fallback")
-        assert allocator.report(decision.id, [1.0, 1.0]).learned == decision.channels  # by all others
-    assert allocator.broken == "slot 2: KeyError: 'a'"
+        assert allocator.report(decision.request_id, [1.0, 1.0]).learned == decision.channels  # by all others
+    assert allocator.policy_failure == "slot 2: KeyError: 'a'"
     assert arrays(allocator)["fallback.state.plays"].sum() == 6
 
 
 def test_a_nan_in_what_was_learned_is_found_at_once_where_it_matters() -> None:
     allocator = station("mp-lucb")
-    allocator.allocate(np.zeros((K, 2)))
-    allocator._policy.learner.state.theta[3] = np.nan
-    decision = allocator.allocate(np.zeros((K, 2)))
-    assert (decision.by, allocator.broken) == ("fallback", "slot 2: an index is not a number")
+    allocator.decide(np.zeros((K, 2)))
+    allocator._core.supervisor.learner.state.theta[3] = np.nan
+    decision = allocator.decide(np.zeros((K, 2)))
+    assert (decision.by, allocator.policy_failure) == ("fallback", "slot 2: an index is nan")
 
 
 def test_a_nan_in_what_was_learned_is_found_in_time_where_it_does_not() -> None:
     """RCA's sum of a running block matters when it ends. All is looked at every 1024 slots."""
     allocator = station("rca-m")
-    allocator.allocate(None)
-    allocator._policy.learner.state.open_sum[4] = np.nan
-    assert allocator.allocate(None, slot=1023).by == "policy"
-    assert allocator.allocate(None, slot=1024).by == "fallback"
-    assert allocator.broken == "slot 1024: there is a nan in what it has learned"
+    allocator.decide(None)
+    allocator._core.supervisor.learner.state.open_sum[4] = np.nan
+    assert allocator.decide(None, slot=1023).by == "policy"
+    assert allocator.decide(None, slot=1024).by == "fallback"
+    assert allocator.policy_failure == "slot 1024: the state of the policy contains nan"
     allocator.reset()
-    assert allocator.allocate(None, slot=2048).by == "policy"
+    assert allocator.decide(None, slot=2048).by == "policy"

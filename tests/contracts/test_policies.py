@@ -12,6 +12,7 @@ import pytest
 import idleband as ib
 from idleband.scenario.reward import reward
 from idleband.simulation.run import PolicyRun
+from tests.allocator.helpers import loaded, state_of
 from tests.conftest import ROOT
 from tests.contracts.cases import CASES, SCENARIOS, places_interpreted, slots_interpreted
 from tests.contracts.digest import slot_by_slot
@@ -115,11 +116,16 @@ def as_simulated(label: str, scenario: ib.Scenario, slots: int) -> None:
         run.to(t)
         picks = tuple(run.tally.picks[: run.tally.picked[0]].tolist())
         seen = world.s if run.tally.sensing else None
-        decision = allocator.allocate(world.x, available=rows[(t - 1) % len(rows)], states=seen)
-        assert (decision.channels, decision.by) == (picks, "policy"), (label, scenario.name, t, allocator.broken)
+        decision = allocator.decide(world.x, available=rows[(t - 1) % len(rows)], states=seen)
+        assert (decision.channels, decision.by) == (picks, "policy"), (
+            label,
+            scenario.name,
+            t,
+            allocator.policy_failure,
+        )
         states = [int(world.s[k]) for k in picks]
         allocator.report(
-            decision.id,
+            decision.request_id,
             rewards=[
                 reward(world.reward, world.h[k, s], world.good[k, s], world.n[k])
                 for k, s in zip(picks, states, strict=True)
@@ -128,8 +134,8 @@ def as_simulated(label: str, scenario: ib.Scenario, slots: int) -> None:
             perturbations=[world.n[k] for k in picks] if measured else None,
         )
         if t == slots // 2:
-            allocator = ib.Allocator.from_bytes(allocator.to_bytes(), "saved midway")
-    learner = allocator._policy.learner
+            allocator = loaded(state_of(allocator), "saved midway")
+    learner = allocator._core.supervisor.learner
     assert np.array_equal(learner.rng, run.rng), (label, scenario.name)
     for ours, theirs in zip(leaves(learner.state), leaves(run.state), strict=True):
         assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes(), (label, scenario.name)
@@ -146,23 +152,23 @@ def as_it_comes(label: str, scenario: ib.Scenario, slots: int) -> None:
             allocator.restore(allocator.vacated)
             allocator.vacate([int(rng.integers(scenario.K))])
         users, available = int(rng.integers(scenario.users + 1)), rng.random(scenario.K) < 0.8
-        decision = allocator.allocate(
+        decision = allocator.decide(
             rng.random((scenario.K, scenario.dimension)), users, available, rng.integers(0, 2, scenario.K),
             slot=allocator.slot + int(rng.choice([1, 1, 1, 2, 30])),
         )  # fmt: skip
         allowed = set(np.flatnonzero(available).tolist()) - set(allocator.vacated)
         assert set(decision.channels) <= allowed, label
         assert len(set(decision.channels)) == len(decision.channels) == min(users, len(allowed)), label
-        assert decision.by == "policy", (label, allocator.broken)
+        assert decision.by == "policy", (label, allocator.policy_failure)
         waiting.append(decision)
         for _ in range(int(rng.integers(3))):
             late = waiting[-int(rng.integers(1, min(len(waiting), 25) + 1))]
             # What a channel returned does not depend on when it is told, or how often.
             returned = {k: float((late.slot * 7 + k) % 2) * 0.9 + 0.1 for k in late.channels if rng.random() < 0.7}
-            allocator.report(late.id, returned, {k: (late.slot + k) % 2 for k in returned})
+            allocator.report(late.request_id, returned, {k: (late.slot + k) % 2 for k in returned})
     rest = np.zeros((scenario.K, scenario.dimension)), None, None, np.zeros(scenario.K)
-    assert allocator.allocate(*rest, slot=10_240).by == "policy"  # it looks at all that was learned in such slots
-    assert not allocator.broken, label
+    assert allocator.decide(*rest, slot=10_240).by == "policy"  # it looks at all that was learned in such slots
+    assert not allocator.policy_failure, label
 
 
 @pytest.mark.parametrize("label", CASES)

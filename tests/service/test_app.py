@@ -12,7 +12,7 @@ import pytest
 
 import idleband
 from idleband.service import app as app_module
-from tests.allocator.inside import plain
+from tests.allocator.helpers import plain
 from tests.service.running import LONG, D, InThread, K, M, eventually, feedback, in_thread, question, settings
 
 NEW = {"name": "new", "policy": "mp-ucb", "channels": K, "users": M, "dimension": D}
@@ -94,8 +94,8 @@ def test_channels_to_be_left(service: InThread) -> None:
 def test_why(service: InThread) -> None:
     service.decide("first")
     explained = service.get("/allocators/main/explain?request=first").data
-    assert (explained["id"], explained["slot"], explained["by"]) == ("first", 1, "policy")
-    assert [one["handed_out"] for one in explained["channels"]] == [True, True, False, False]
+    assert (explained["request_id"], explained["slot"], explained["by"]) == ("first", 1, "policy")
+    assert [one["assigned"] for one in explained["channels"]] == [True, True, False, False]
     assert "Slot 1" in explained["text"]
 
 
@@ -114,9 +114,9 @@ def test_beginning_anew(service: InThread) -> None:
     before = service.within(allocator.to_bytes)
     assert service.post("/allocators/main/reset", None).status == 200
     assert service.within(allocator.to_bytes) == before  # one that works is left alone
-    service.within(lambda: setattr(allocator._policy, "broken", "slot 4: broken by this test"))
+    service.within(lambda: setattr(allocator.supervisor, "failure", "slot 4: broken by this test"))
     standing = service.post("/allocators/main/reset", None)
-    assert (standing.status, standing.data["slot"], standing.data["broken"]) == (200, 4, "")
+    assert (standing.status, standing.data["slot"], standing.data["policy_failure"]) == (200, 4, "")
     assert service.decide("next").data["channels"] == [0, 1]  # untried channels first, as at the start
 
 

@@ -41,22 +41,22 @@ def test_it_is_like_an_allocator_here(service: InThread, client: Client) -> None
             "incumbent": (0, 3) if i % 7 == 6 else None,
         }  # fmt: skip
         decision = client.decide(contexts, **asked, request=f"r{i}")
-        assert decision == here.allocate(contexts, **asked, id=f"r{i}")
+        assert decision == here.decide(contexts, **asked, request_id=f"r{i}")
         rewards = {k: (0.1, 1.0)[(k + i) % 2] for k in decision.channels}
         states = {k: (k + i) % 2 for k in decision.channels}
         assert client.report(f"r{i}", rewards, states) == here.report(f"r{i}", rewards, states)
         assert client.report(f"r{i}", rewards) == here.report(f"r{i}", rewards)
-    last = here.allocate(CONTEXTS, id="last")
+    last = here.decide(CONTEXTS, request_id="last")
     assert client.decide(CONTEXTS, request="last") == last
-    assert client.explain("last") == here.explain("last").as_data()
+    assert client.explain("last") == here.explain("last").to_dict()
     assert client.vacate([1, 2]) == list(here.vacate([1, 2]))
-    assert client.decide(CONTEXTS, request="left").channels == here.allocate(CONTEXTS, id="left").channels
+    assert client.decide(CONTEXTS, request="left").channels == here.decide(CONTEXTS, request_id="left").channels
     client.restore([1])
     here.restore([1])
-    found, expected = client.snapshot(), here.snapshot()
-    expected["last"]["request"] = expected["last"].pop("id")
+    found, expected = client.snapshot(), here.status()
+    expected["last"]["request"] = expected["last"].pop("request_id")
     expected["last"] = {key: list(v) if isinstance(v, tuple) else v for key, v in expected["last"].items()}
-    its = json.loads(json.dumps(here.settings.as_data()))
+    its = json.loads(json.dumps(here.settings.to_dict()))
     assert found == {"name": "main", **expected, "settings": its}
     client.reset()
     assert client.health()["status"] == "ok"
@@ -66,22 +66,22 @@ def test_what_was_measured_is_sent(service: InThread) -> None:
     with Client(f"http://127.0.0.1:{service.port}", "measured") as client:
         decision = client.decide(CONTEXTS)
         rewards = dict.fromkeys(decision.channels, 1.0)
-        assert client.report(str(decision.id), rewards, None, dict.fromkeys(rewards, 0.25)).learned
-        with pytest.raises(ib.Conflict):
-            client.report(str(decision.id), rewards, None, dict.fromkeys(rewards, 0.5))
+        assert client.report(str(decision.request_id), rewards, None, dict.fromkeys(rewards, 0.25)).learned
+        with pytest.raises(ib.ConflictError):
+            client.report(str(decision.request_id), rewards, None, dict.fromkeys(rewards, 0.5))
 
 
 def test_every_question_has_a_name_of_its_own(client: Client) -> None:
-    assert client.decide(CONTEXTS).id != client.decide(CONTEXTS).id
+    assert client.decide(CONTEXTS).request_id != client.decide(CONTEXTS).request_id
 
 
 def test_mistakes_are_those_of_the_library(client: Client, service: InThread) -> None:
     client.decide(CONTEXTS, request="mine")
-    with pytest.raises(ib.Conflict, match="mine"):
+    with pytest.raises(ib.ConflictError, match="mine"):
         client.decide([[0.0, 0.0]] * K, request="mine")
-    with pytest.raises(ib.Unknown, match="other"):
+    with pytest.raises(ib.UnknownRequestError, match="other"):
         client.report("other", {})
-    with pytest.raises(ib.Unknown, match="other"):
+    with pytest.raises(ib.UnknownRequestError, match="other"):
         client.explain("other")
     with pytest.raises(InputError, match="contexts"):
         client.decide([[0.0]])
@@ -89,7 +89,7 @@ def test_mistakes_are_those_of_the_library(client: Client, service: InThread) ->
         client.decide(CONTEXTS, users=99)
     with pytest.raises(InputError, match="channels"):
         client.vacate([99])
-    with pytest.raises(ib.Unknown, match="nobody"), Client(f"http://127.0.0.1:{service.port}", "nobody") as other:
+    with pytest.raises(ib.UnknownRequestError, match="nobody"), Client(f"http://127.0.0.1:{service.port}", "nobody") as other:
         other.snapshot()
 
 
@@ -124,7 +124,7 @@ def test_mistakes_of_a_caller(client: Client, call: Any, says: str) -> None:
 
 @pytest.mark.parametrize("name", ["a b", "ä/ö", "a?b=c", "../main", "%2e"])
 def test_names_are_sent_as_they_are(service: InThread, name: str) -> None:
-    with Client(f"http://127.0.0.1:{service.port}", name) as client, pytest.raises(ib.Unknown):
+    with Client(f"http://127.0.0.1:{service.port}", name) as client, pytest.raises(ib.UnknownRequestError):
         client.snapshot()
 
 

@@ -23,7 +23,7 @@ def asked(desk: Any, number: int) -> Any:
 
 
 def reported(desk: Any, decision: Any) -> Any:
-    return desk.report(decision.id, {k: (0.1, 1.0)[(k + decision.slot) % 2] for k in decision.channels})
+    return desk.report(decision.request_id, {k: (0.1, 1.0)[(k + decision.slot) % 2] for k in decision.channels})
 
 
 def filled(folder: Path) -> tuple[bytes, list[Any]]:

@@ -16,11 +16,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 import idleband as ib
 from idleband.allocator import supervisor
-from idleband.allocator.events import Decision
+from idleband.allocator.core import AllocatorCore
+from idleband.allocator.events import Decision, RecordedDecision
 from idleband.allocator.settings import Settings
 from idleband.service.journal import JournalError
 from idleband.service.manager import AllocatorManager
-from tests.allocator.inside import plain
+from tests.allocator.helpers import plain
 
 K, M, D, PATIENCE = 4, 2, 2, 6
 LATE = 0.005  # seconds
@@ -54,8 +55,8 @@ class ExactlyOnce(RuleBasedStateMachine):
         self.settings = made(policy, deadline)
         self.office = AllocatorManager(self.folder, keep=40, snapshot_every=15)
         self.office.open("main", self.settings)
-        self.reference = ib.Allocator.of(self.settings)
-        self.reference.replay(True)  # it is told who was late
+        self.reference = AllocatorCore(self.settings)
+        self.reference.replaying = True  # it is told who was late
         self.unacknowledged: list[Callable[[], Any]] = []  # what the reference is to be told at the next commit
         self.asked: dict[str, dict[str, Any]] = {}  # acknowledged questions
         self.answers: dict[str, Decision] = {}
@@ -68,7 +69,7 @@ class ExactlyOnce(RuleBasedStateMachine):
     def kept(self, request: str) -> bool:
         """Whether a decision was acknowledged, or may still be, and is not too old to be asked about."""
         desk = self.desk
-        known = desk.allocator.remembers(request) or self.office.journal.decision(desk.number, request) is not None
+        known = desk.allocator.has_decision(request) or self.office.journal.decision(desk.number, request) is not None
         return known and request in self.answers
 
     @rule(
@@ -92,8 +93,11 @@ class ExactlyOnce(RuleBasedStateMachine):
         self.answers[request] = self.desk.decide(request, **question)
         self.gate.set()
         self.asked[request] = question
-        then = self.desk.allocator.decided(request) if self.settings.deadline == LATE else None
-        self.unacknowledged.append(lambda: self.reference.decide(self.reference.ask(id=request, **question), then))
+        record = self.desk.allocator.record(request)
+        then = RecordedDecision(record.decision, record.policy_failure) if self.settings.deadline == LATE else None
+        self.unacknowledged.append(
+            lambda: self.reference.decide(self.reference.parse_decide(request_id=request, **question), then)
+        )
         return request
 
     @rule(request=requests)
@@ -106,7 +110,7 @@ class ExactlyOnce(RuleBasedStateMachine):
     def ask_something_else(self, request: str) -> None:
         if self.kept(request):
             other = {**self.asked[request], "contexts": np.full((K, D), 0.123).tolist()}
-            with pytest.raises(ib.Conflict):
+            with pytest.raises(ib.ConflictError):
                 self.desk.decide(request, **other)
 
     @rule(request=requests, seed=st.integers(0, 2**32), part=st.integers(0, 3))
@@ -124,33 +128,36 @@ class ExactlyOnce(RuleBasedStateMachine):
         late = self.answers[request].slot <= before - PATIENCE
         assert receipt.late == again.late == late
         if late:
-            self.unacknowledged += [self.reference.late, self.reference.late]
+            self.unacknowledged += [self.reference.count_late, self.reference.count_late]
         else:
             assert set(receipt.learned) | set(receipt.repeated) == set(again.repeated) == set(said)
-            self.unacknowledged.append(lambda: self.reference.report(request, rewards, states))
+            self.unacknowledged.append(lambda: self._learn(request, rewards, states))
+
+    def _learn(self, request: str, rewards: dict[int, float], states: dict[int, int]) -> None:
+        self.reference.learn(self.reference.parse_report(request, rewards, states))
 
     @rule(request=requests)
     def contradict(self, request: str) -> None:
         """What was reported stands; the other is refused and nothing of it is learned."""
-        if request not in self.answers or not self.desk.allocator.remembers(request):
+        if request not in self.answers or not self.desk.allocator.has_decision(request):
             return
         for k in self.answers[request].channels:
             truth = (k + self.answers[request].slot) % 2
             if self.desk.report(request, {k: (0.1, 1.0)[truth]}, {k: truth}).learned:
                 self.unacknowledged.append(
-                    lambda k=k, s=truth: self.reference.report(request, {k: (0.1, 1.0)[s]}, {k: s})
+                    lambda k=k, s=truth: self._learn(request, {k: (0.1, 1.0)[s]}, {k: s})
                 )
-            with pytest.raises(ib.Conflict):
+            with pytest.raises(ib.ConflictError):
                 self.desk.report(request, {k: (1.0, 0.1)[truth]}, {k: 1 - truth})
 
     @rule(channel=st.integers(0, K - 1), leave=st.booleans())
     def vacate(self, channel: int, leave: bool) -> None:
         if leave:
             self.desk.vacate([channel])
-            self.unacknowledged.append(lambda: self.reference.vacate([channel]))
+            self.unacknowledged.append(lambda: self.reference.vacate((channel,)))
         else:
             self.desk.restore([channel])
-            self.unacknowledged.append(lambda: self.reference.restore([channel]))
+            self.unacknowledged.append(lambda: self.reference.restore((channel,)))
 
     @rule()
     def reset(self) -> None:
@@ -218,18 +225,19 @@ class ExactlyOnce(RuleBasedStateMachine):
 
 def restarted(office: AllocatorManager, folder: Path) -> AllocatorManager:
     """After a kill; and both say the same of themselves."""
-    before = office.desks["main"].allocator.snapshot()
+    before = office.desks["main"].allocator.status()
     office.journal.close()
     office = AllocatorManager(folder)
     assert office.desks["main"].replayed
-    assert office.desks["main"].allocator.snapshot() == before
+    assert office.desks["main"].allocator.status() == before
     return office
 
 
 def hanging(folder: Path, gate: threading.Event, first: int, deadline: float = 0.5) -> AllocatorManager:
     """With a policy that hangs from a slot on, and is in time before."""
     plain(lambda slot, picks: None)
-    ib.Allocator.of(made("plain", None)).allocate(np.zeros((K, D)))  # what it uses is compiled
+    core = AllocatorCore(made("plain", None))
+    core.decide(core.parse_decide(np.zeros((K, D))))  # what it uses is compiled
     plain(lambda slot, picks: gate.wait(60.0) and None if slot.t >= first else None)
     office = AllocatorManager(folder)
     office.open("main", made("plain", deadline))
@@ -245,11 +253,11 @@ def test_who_was_late_is_late_again(tmp_path: Path) -> None:
     answers = [desk.decide("late", x), desk.decide("for nobody", x, users=0), desk.decide("told", x, incumbent=[3])]
     assert [answer.by for answer in answers] == ["fallback", "fallback", "incumbent"]
     assert all(answer.proposed is None for answer in answers)
-    assert desk.allocator.snapshot()["counts"]["too_late"] == 3
+    assert desk.allocator.status()["counts"]["missed_deadlines"] == 3
     office.commit()
     gate.set()  # what it does when there is time for it
     desk = restarted(office, tmp_path).desks["main"]
-    assert [desk.allocator.decision(str(answer.id)) for answer in answers] == answers
+    assert [desk.allocator.record(answer.request_id).decision for answer in answers] == answers
     assert desk.decide("again", x).by == "policy"
 
 
@@ -259,17 +267,17 @@ def test_who_is_out_of_service_for_being_behind_stays_so(tmp_path: Path) -> None
     desk, x = office.desks["main"], np.zeros((K, D)).tolist()
     for i in range(supervisor.MAX_PENDING + 2):
         desk.decide(f"r{i}", x)
-    assert "1000 tasks behind" in desk.allocator.broken
+    assert "1000 pending tasks" in desk.allocator.policy_failure
     office.commit()
     gate.set()
     desk = restarted(office, tmp_path).desks["main"]
     assert desk.decide("next", x).by == "fallback"
     desk.reset()
-    assert not desk.allocator.broken
+    assert not desk.allocator.policy_failure
 
 
 def test_who_hangs_again_does_not_keep_it_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "REPLAY_WAIT", 1.0)
+    monkeypatch.setattr(supervisor, "REPLAY_TIMEOUT", 1.0)
     gate = threading.Event()
     office = hanging(tmp_path, gate, first=2)
     desk, x = office.desks["main"], np.zeros((K, D)).tolist()
@@ -278,8 +286,8 @@ def test_who_hangs_again_does_not_keep_it_from_starting(tmp_path: Path, monkeypa
     office.journal.close()
     office = AllocatorManager(tmp_path)
     allocator = office.desks["main"].allocator
-    assert allocator.broken == "slot 2: it took more than 1 s"
-    assert [allocator.decision(f"r{i}") for i in range(4)] == answers
+    assert allocator.policy_failure == "slot 2: a task took more than 1 s"
+    assert [allocator.record(f"r{i}").decision for i in range(4)] == answers
     assert office.desks["main"].decide("next", x).by == "fallback"
     gate.set()
     office.close()

@@ -29,7 +29,7 @@ def report(
         Outcome(channel=k, reward=r, state=None if states is None else s)
         for k, r, s in zip(decision.channels, rewards, states or rewards, strict=True)
     ]
-    said = Feedback(request=str(decision.id), outcomes=outcomes, reference=known)
+    said = Feedback(request=str(decision.request_id), outcomes=outcomes, reference=known)
     feed.reported(said, Receipt(decision.channels))
 
 

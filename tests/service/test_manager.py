@@ -14,7 +14,7 @@ from idleband.errors import InputError
 from idleband.service import manager as office_module
 from idleband.service.journal import JournalError, Snapshot
 from idleband.service.manager import AllocatorManager
-from tests.allocator.inside import plain
+from tests.allocator.helpers import plain
 from tests.service.running import InThread, Reply, eventually, feedback, in_thread, question, settings
 
 
@@ -23,7 +23,7 @@ def asked(desk: Any, request: str, number: int = 0) -> Any:
 
 
 def reported(desk: Any, decision: Any) -> Any:
-    return desk.report(decision.id, {k: (0.1, 1.0)[(k + decision.slot) % 2] for k in decision.channels})
+    return desk.report(decision.request_id, {k: (0.1, 1.0)[(k + decision.slot) % 2] for k in decision.channels})
 
 
 def busy(office: AllocatorManager, decisions: int, first: int = 0) -> None:
@@ -94,11 +94,11 @@ def test_requests_are_answered_again_for_as_long_as_they_are_kept(tmp_path: Path
     assert sizes <= keep + 1 + 10  # and what the last snapshot does not have
     for i in range(150 - keep // 2, 150):
         assert asked(desk, f"r{i}", i) == answers[i]
-        with pytest.raises(ib.Conflict):
+        with pytest.raises(ib.ConflictError):
             asked(desk, f"r{i}", i + 1)
     slot = desk.allocator.slot
     assert asked(desk, "r0", 0).slot == slot + 1  # long gone: a new question
-    with pytest.raises(ib.Unknown):
+    with pytest.raises(ib.UnknownRequestError):
         desk.report("r1", {})
     office.close()
 
@@ -110,7 +110,7 @@ def test_a_question_asked_again_before_it_is_written_and_after_it_is_forgotten(t
     first, second = asked(desk, "r1", 1), asked(desk, "r2", 2)
     assert not desk.allocator.remembers("r1")
     assert asked(desk, "r1", 1) == first
-    with pytest.raises(ib.Conflict):
+    with pytest.raises(ib.ConflictError):
         asked(desk, "r1", 2)
     assert reported(desk, first).late
     office.commit()
@@ -216,7 +216,7 @@ def test_nobody_is_answered_before_it_is_written(tmp_path: Path) -> None:
             asking.append(Asking(lambda: service.post("/allocators/main/restore", {"channels": [0]})))
             eventually(lambda: not service.within(allocator.snapshot)["channel"][0]["vacated"])
             asking.append(Asking(lambda: service.get("/allocators/main")))
-            service.within(lambda: setattr(allocator._policy, "broken", "slot 2: broken by this test"))
+            service.within(lambda: setattr(allocator.supervisor, "failure", "slot 2: broken by this test"))
             asking.append(Asking(lambda: service.post("/allocators/main/reset", None)))
             written = service.within(lambda: service.service.office.journal.last)
             eventually(lambda: service.within(lambda: service.service.office._seq) == 6)

@@ -84,9 +84,9 @@ def test_each_fault_alone(service: InThread, client: Client, kind: str) -> None:
 
 def test_names_are_never_used_again(service: InThread, client: Client) -> None:
     """A station that begins anew, with the same seed, asks new questions."""
-    names = [Station(client, WORLD, faults=NONE).step().id for _ in range(3)]
+    names = [Station(client, WORLD, faults=NONE).step().request_id for _ in range(3)]
     again = Station(client, WORLD, faults=NONE)
-    names += [again.step().id for _ in range(3)]
+    names += [again.step().request_id for _ in range(3)]
     assert len(set(names)) == 6
     assert service.standing()["counts"]["decisions"] == 6
 
@@ -121,7 +121,7 @@ def test_what_is_refused_for_good_is_not_sent_for_ever(tmp_path: Path) -> None:
     with in_thread(tmp_path, main=main) as service, Client(f"http://127.0.0.1:{service.port}") as client:
         station = Station(client, WORLD, faults=NONE)
         station._queue(1, lambda: client.report("nobody", {0: 1.0}))
-        with pytest.raises(ib.Unknown):
+        with pytest.raises(ib.UnknownRequestError):
             station.step()
         for _ in range(5):
             station.step()
@@ -135,7 +135,7 @@ def test_measured_perturbations(tmp_path: Path) -> None:
         station = Station(client, WORLD, faults=NONE)
         decision = station.step()
         kept = service.within(
-            lambda: service.service.office.desks["main"].allocator._record(decision.id).kept[2].tolist()
+            lambda: service.service.office.desks["main"].allocator.record(decision.request_id).feedback[2].tolist()
         )
         assert kept == station._walk.world.n[list(decision.channels)].tolist()
 

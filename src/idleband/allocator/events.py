@@ -1,90 +1,105 @@
-"""What happens to an allocator: questions that are answered, and feedback."""
+"""Requests to an allocator and its answers, as checked records."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from idleband.arrays import Flags, Floats, Ints
-from idleband.errors import InputError
 
-Id = str | int
+RequestId = str | int
 
-# Who decided.
+# Values of `Decision.by`.
 POLICY, INCUMBENT, FALLBACK = "policy", "incumbent", "fallback"
 
 
-class Unknown(InputError):
-    """A decision that there is not, or not any more."""
+class DecideRequest(NamedTuple):
+    """A request for channels. Everything is checked except the size of the context entries."""
 
-
-class Conflict(InputError):
-    """Something else was said of the same thing before."""
-
-
-class Ask(NamedTuple):
-    """A question for channels, checked but for the size of the numbers."""
-
-    id: Id
+    request_id: RequestId
     slot: int
     users: int
-    x: Floats  # (K, d)
+    contexts: Floats  # (K, d)
     available: Flags  # (K,)
     sensed: Ints  # (K,) states, -1 where not sensed
-    incumbent: tuple[int, ...] | None  # what is handed out instead of the policy's choice, if given
+    incumbent: tuple[int, ...] | None  # channels to assign instead of the policy's selection
 
-    def same_as(self, other: "Ask") -> bool:
-        """Whether it is the same question, whatever slot it came in."""
+    def same_as(self, other: "DecideRequest") -> bool:
+        """Return whether both requests ask for the same, in whichever slot."""
         return (
             self.users == other.users
             and self.incumbent == other.incumbent
-            and np.array_equal(self.x, other.x)
+            and np.array_equal(self.contexts, other.contexts)
             and np.array_equal(self.available, other.available)
             and np.array_equal(self.sensed, other.sensed)
         )
 
 
 class Decision(NamedTuple):
-    """The channels that are handed out in a slot, numbered from 0."""
+    """The channels that are assigned in one slot.
 
-    id: Id
+    Attributes
+    ----------
+    request_id : str or int
+        Name of the decision: the `request_id` of the caller, or else the slot number.
+    channels : tuple of int
+        Indices of the assigned channels, from 0.
+    slot : int
+        Number of the slot, from 1.
+    by : str
+        What decided: "policy", "incumbent" or "fallback".
+    proposed : tuple of int or None
+        The selection of the policy; None if the policy failed or missed its deadline.
+    """
+
+    request_id: RequestId
     channels: tuple[int, ...]
     slot: int
-    by: str  # policy, incumbent or fallback
-    proposed: tuple[int, ...] | None  # what the policy would have handed out; None if it had no say
+    by: str
+    proposed: tuple[int, ...] | None
 
 
-class Decided(NamedTuple):
-    """A decision as a journal keeps it, to be gone through again."""
+class RecordedDecision(NamedTuple):
+    """A decision as a journal stores it, for replay."""
 
     decision: Decision
-    broken: str  # why the policy was out of service then; empty if it was not
+    policy_failure: str  # why the policy was out of service at that time; empty if it was in service
 
 
 class Report(NamedTuple):
-    """What channels of a decision have returned, one entry each in its order; checked but for the ranges."""
+    """Feedback for a decision, one entry per assigned channel in the order of the decision. Ranges are not checked."""
 
-    id: Id
-    rewards: Floats  # nan: nothing is reported of this channel
-    states: Floats  # nan where not known
+    request_id: RequestId
+    rewards: Floats  # nan: no feedback for this channel
+    states: Floats  # nan where unknown
     perturbations: Floats  # nan where not measured
 
 
 class Receipt(NamedTuple):
-    """What became of a report."""
+    """The answer to a report.
 
-    learned: tuple[int, ...]  # channels of which it was the first
-    repeated: tuple[int, ...] = ()  # channels of which the same had been reported before
-    late: bool = False  # it came after more than `patience` slots: not learned
+    Attributes
+    ----------
+    learned : tuple of int
+        Channels whose feedback was new and was learned from.
+    repeated : tuple of int
+        Channels whose feedback had been reported before, with the same values.
+    late : bool
+        True if the decision is older than `patience` slots; nothing was learned.
+    """
+
+    learned: tuple[int, ...]
+    repeated: tuple[int, ...] = ()
+    late: bool = False
 
 
-class Record(NamedTuple):
-    """A decision that feedback may still come for, and questions."""
+class DecisionRecord(NamedTuple):
+    """A decision that is kept for feedback and explanations."""
 
-    ask: Ask
+    request: DecideRequest
     decision: Decision
-    allowed: Flags  # (K,) what could be handed out
-    n: Floats  # (K,) perturbations, for an oracle
-    terms: Floats  # (K, TERMS) why
-    channels: Ints  # the decision's, as an array
-    kept: Floats  # (3, channels) rewards, states and perturbations that were reported, else nan
-    broken: str  # why the policy was out of service then; empty if it was not
+    allowed: Flags  # (K,) channels that could be assigned
+    perturbations: Floats  # (K,) perturbations of the slot, for oracles; nan for all other policies
+    terms: Floats  # (K, TERMS) numbers for the explanation
+    channels: Ints  # channels of the decision as an array
+    feedback: Floats  # (3, channels) reported rewards, states and perturbations; nan where not reported
+    policy_failure: str  # why the policy was out of service; empty if it was in service

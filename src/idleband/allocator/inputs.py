@@ -1,30 +1,35 @@
-"""What callers give, as arrays: checked, with one line that names the field where it is wrong."""
+"""Conversion of callers' values to arrays, with errors that name the field."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from idleband import validation
 from idleband.allocator.events import Decision
 from idleband.arrays import Flags, Floats, Ints
+from idleband.channels import channel_label
 from idleband.errors import InputError, shown
 from idleband.policies.protocol import Setup
 
 
 def contexts(value: Any, K: int, d: int) -> Floats:
-    x = _numbers(value)
-    if x.shape != (K, d):
-        shape = f" of shape {x.shape}" if x.ndim and x.size else ""
-        raise InputError(f"contexts{shape}: must be {K} rows, one a channel, of {d} numbers each")
-    return x
+    """Return contexts of K channels. The range of their entries is checked by `occupancy.begin_slot`."""
+    found = _numbers(value)
+    if found.shape != (K, d):
+        if d == 0:
+            raise InputError("contexts: must be None; this allocator has dimension = 0, so it takes no contexts")
+        shape = f" of shape {found.shape}" if found.ndim and found.size else ""
+        raise InputError(f"contexts{shape}: must be {K} rows, one per channel, of {d} numbers each")
+    return found
 
 
 def flags(value: Any, K: int, field: str) -> Flags:
+    """Return one flag per channel."""
     found = np.array(value) if isinstance(value, np.ndarray) else _flat(value)
     if found.shape != (K,) or found.dtype.kind not in NUMBERS or not np.isin(found, (0, 1)).all():
-        raise InputError(f"{field} = {shown(value)}: must be {K} values, true or false, one a channel")
+        raise InputError(f"{field} = {shown(value)}: must be {K} values, true or false, one per channel")
     return found.astype(np.bool_)
 
 
@@ -33,65 +38,70 @@ def _flat(value: Any) -> Any:
     return np.array(value) if plain else np.empty(0)
 
 
-def states(value: Any, known: Setup) -> Ints:
-    """States that were sensed, -1 where none was."""
+def states(value: Any, setup: Setup) -> Ints:
+    """Return sensed states, -1 where a channel was not sensed."""
     found = _numbers(value)
-    if found.shape == (known.K,) and not _has_nan(value, found):
+    if found.shape == (setup.K,) and not _has_nan(value, found):
         found[np.isnan(found)] = -1.0
-        if (np.floor(found) == found).all() and (found >= -1).all() and (found < known.states).all():
+        if (np.floor(found) == found).all() and (found >= -1).all() and (found < setup.states).all():
             return found.astype(np.int64)
-    two = (known.states == 2).all() and known.good[:, 1].all() and not known.good[:, 0].any()
-    each = "0 (a primary user is there) or 1 (none is)" if two else "a whole number below its number of states"
-    raise InputError(f"states = {shown(value)}: must be {known.K}, one a channel, {each}, or None where not sensed")
+    two = (setup.states == 2).all() and setup.good[:, 1].all() and not setup.good[:, 0].any()
+    each = "0 (busy) or 1 (idle)" if two else "a whole number below the channel's number of states"
+    raise InputError(f"states = {shown(value)}: must be {setup.K}, one per channel: {each}, or None where not sensed")
 
 
-def channels(value: Any, K: int, field: str) -> tuple[int, ...]:
-    found = tuple(validation.whole(k, field, 0, K - 1) for k in validation.sequence(value, field, "of channels"))
-    if len(set(found)) != len(found):
-        raise InputError(f"{field} = {shown(value)}: each channel once")
-    return found
-
-
-def name(value: Any) -> str:
-    """What a caller calls a decision. Numbers are for those that nobody has named: their slots."""
+def request_name(value: Any) -> str:
+    """Check a caller's name for a decision. Numbers are reserved for slots."""
     if isinstance(value, str) and 0 < len(value) <= 128 and value.isprintable():
         return value
-    raise InputError(f"id = {shown(value)}: must be text of 1 to 128 characters that can be printed")
+    raise InputError(f"request_id = {shown(value)}: must be text of 1 to 128 printable characters")
 
 
-def feedback(value: Any, decision: Decision, field: str) -> Floats:
-    """A value for each channel of a decision, in its order or by channel; nan where there is none."""
-    handed = decision.channels
+def feedback(value: Any, decision: Decision, names: Sequence[str], field: str) -> Floats:
+    """Return a value for each channel of a decision, given in its order or by channel; nan where there is none."""
+    assigned = decision.channels
     if isinstance(value, Mapping):
-        strange = [k for k in value if k not in handed]
-        if strange:
-            which = f"these were: {', '.join(map(str, handed))}" if handed else "none was"
-            raise InputError(
-                f"{field}: channel {shown(strange[0])} was not handed out in {shown(decision.id)}; {which}"
-            )
-        value = [value.get(k) for k in handed]
+        value = _by_channel(value, decision, names, field)
     found = _numbers(value)
-    if found.shape != (len(handed),):
+    if found.shape != (len(assigned),):
         raise InputError(
-            f"{field} = {shown(value)}: must be {len(handed)} numbers, one for each of the channels {list(handed)}"
+            f"{field} = {shown(value)}: must be {len(assigned)} numbers, one for each of the channels {list(assigned)}"
         )
     if _has_nan(value, found):
-        raise InputError(f"{field} = {shown(value)}: a nan is no number; None where there is nothing to report")
+        raise InputError(f"{field} = {shown(value)}: must not contain nan; use None where there is no feedback")
     return found
+
+
+def _by_channel(value: Mapping[Any, Any], decision: Decision, names: Sequence[str], field: str) -> list[Any]:
+    """Return the values of a mapping from channels, given by index or name, in the order of the decision."""
+    found: dict[int, Any] = {}
+    for key, one in value.items():
+        k = key
+        if isinstance(key, str):
+            k = names.index(key) if key in names else int(key) if re.fullmatch("[0-9]{1,9}", key) else key
+        if isinstance(k, bool) or k not in decision.channels:
+            which = ", ".join(channel_label(j, names) for j in decision.channels) or "none"
+            raise InputError(
+                f"{field}: channel {shown(key)} was not assigned in {shown(decision.request_id)}; assigned: {which}"
+            )
+        if k in found:
+            raise InputError(f"{field}: channel {shown(key)} is given twice")
+        found[k] = one
+    return [found.get(k) for k in decision.channels]
 
 
 def _has_nan(value: Any, found: Floats) -> bool:
-    """Whether somebody gave a nan, and not only None."""
-    if not math.isnan(found.dot(found)):  # the quickest way to ask, and this is asked in every slot
+    """Return whether the caller's values contain a nan, not only None."""
+    if not math.isnan(found.dot(found)):  # the fastest test, because this runs in every slot
         return False
     return int(np.isnan(found).sum()) != sum(one is None for one in value)
 
 
-NUMBERS = "biuf"  # kinds of arrays: true or false, whole numbers, with a sign or without, and others
+NUMBERS = "biuf"  # kinds of NumPy data types: bool, int, unsigned int, float
 
 
 def _numbers(value: Any) -> Floats:
-    """A new array; nan for None. Empty where it cannot be one: text is no number, whatever it says."""
+    """Return a new array with nan for None, or an empty array if a value is not a number. Text is not a number."""
     try:
         found = np.array(value)
         if found.dtype.kind == "O" and all(one is None or isinstance(one, int | float) for one in found.flat):

@@ -1,8 +1,9 @@
-"""What an allocator knows of its channels whatever the policy is: who was seen on them, and what they paid.
+"""Occupancy of the channels as the allocator estimates it, independently of the policy.
 
-A channel is free or has a primary user on it. How it changes is learned from every two looks at it, however far apart
-(`two_state_chain.py`), and gives the chance that it is free now. The page shows it, explanations name it, and the collision
-limit goes by it: so it is the most likely value, no draw as a policy makes that explores.
+A channel is idle or busy. The transition probabilities of each channel are estimated from every pair of consecutive
+observations, however far apart (`two_state_chain.py`), and give the probability that the channel is idle now. The
+collision limit, the status and explanations use this probability. It is a point estimate, not a random draw as in
+policies that explore.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idleband.allocator.slot_kernels import AVAILABLE, BELIEVED, STATUS, UNAVAILABLE, VACATED, WITHHELD
+from idleband.allocator.slot_kernels import AVAILABLE, OCCUPANCY_BELIEF, STATUS, UNAVAILABLE, VACATED, WITHHELD
 from idleband.arrays import Flags, Floats, Ints
 from idleband.kernels import logistic, two_state_chain
 from idleband.kernels.compile import jit
@@ -18,40 +19,43 @@ from idleband.kernels.selection import top_sum
 from idleband.policies.last_observation import NEVER, LastObservation, age_of, is_news, new_last_observation, saw
 from idleband.policies.protocol import Setup
 
-LARGEST = 1e6  # of a context's entries: squares and products of such numbers are far from any limit
-# The chances are found anew when there are so many times the observations they were found from: more often costs time
-# and changes them by less than they are uncertain.
-FRESH = 1.5
+MAX_NUMBER = 1e6  # size of contexts and feedback; squares and products of such numbers cannot overflow
+# The transition probabilities are estimated again when the number of observations has grown by this factor. More often
+# costs time and changes them by less than their uncertainty.
+REFIT_FACTOR = 1.5
 
-# Rows of what is kept of a decision's feedback, one column a channel; nan where nothing was reported.
+# Rows of the feedback of a decision, one column per channel; nan where nothing was reported.
 REWARD, STATE, PERTURBATION = range(3)
 
-# What is counted.
+# Sums over all slots; the cost is the reward that slots may have lost because channels were withheld.
 COUNTS = ("reported", "reward", "collisions", "withheld", "withheld_cost")
 REPORTED, EARNED, COLLISIONS, HELD_BACK, COST = range(5)
 
 
 class Occupancy(NamedTuple):
-    last_observation: LastObservation  # 1: free, 0: not
-    pairs: Floats  # (K, BINS, 2, 2) how often one was followed, so long after, by the other
-    seen: Floats  # (K,) pairs in all
-    due: Floats  # (K,) of them at which the chances are found anew
-    mode: Floats  # (K, 2) logits of the chances to become free, and not free, from one slot to the next
+    """State of the estimate. The order of the fields is part of snapshot format 1."""
+
+    last_observation: LastObservation  # 1: idle, 0: busy
+    pairs: Floats  # (K, BINS, 2, 2) number of pairs of observations, by the time between them and by both states
+    seen: Floats  # (K,) number of pairs
+    due: Floats  # (K,) number of pairs at which the transition probabilities are estimated again
+    mode: Floats  # (K, 2) logits of the probabilities to become idle and to become busy from one slot to the next
     spread: Floats  # (K, 3) their uncertainty
-    p01: Floats  # (K,) those chances
+    p01: Floats  # (K,) the same probabilities
     p10: Floats  # (K,)
-    belief: Floats  # (K,) chance that the channel is free
-    at: Ints  # (K,) in this slot
-    earned: Floats  # (K, 2) rewards while not free and while free
-    plays: Floats  # (K, 2)
-    ages: Floats  # (BINS,) of the bins in `pairs`
-    counts: Floats  # as in COUNTS; the cost is what slots may have earned less because channels were withheld
-    value: Floats  # (K,) working array: what a play may earn now
-    usable: Flags  # (K,) working array: available, and not to be left
-    scratch: Floats  # (2K,)
+    belief: Floats  # (K,) probability that the channel is idle
+    at: Ints  # (K,) slot of the belief
+    earned: Floats  # (K, 2) sum of rewards while busy and while idle
+    plays: Floats  # (K, 2) number of plays while busy and while idle
+    ages: Floats  # (BINS,) time between observations in each bin of `pairs`
+    counts: Floats  # as in COUNTS
+    value: Floats  # (K,) working array: expected reward of a play in this slot
+    usable: Flags  # (K,) working array: available and not vacated
+    scratch: Floats  # (2K,) working array
 
 
 def new_occupancy(K: int) -> Occupancy:
+    """Return the state before the first observation."""
     return Occupancy(
         last_observation=new_last_observation(K),
         pairs=np.zeros((K, two_state_chain.BINS, 2, 2)),
@@ -74,155 +78,167 @@ def new_occupancy(K: int) -> Occupancy:
 
 
 @jit
-def believe(watch: Occupancy, k: int, t: int) -> None:
-    """The belief of channel k in slot t, from what was seen last."""
-    p, q = watch.p01[k], watch.p10[k]
-    settled = p / (p + q)
-    watch.belief[k] = settled
-    if watch.last_observation.state[k] != NEVER:
-        passed = two_state_chain.power(1.0 - p - q, float(age_of(watch.last_observation, k, t)), True)
-        watch.belief[k] += passed * (watch.last_observation.state[k] - settled)
-    watch.at[k] = t
+def update_belief(occupancy: Occupancy, k: int, t: int) -> None:
+    """Compute the belief of channel k in slot t from the last observation."""
+    p, q = occupancy.p01[k], occupancy.p10[k]
+    stationary = p / (p + q)
+    occupancy.belief[k] = stationary
+    if occupancy.last_observation.state[k] != NEVER:
+        decay = two_state_chain.power(1.0 - p - q, float(age_of(occupancy.last_observation, k, t)), True)
+        occupancy.belief[k] += decay * (occupancy.last_observation.state[k] - stationary)
+    occupancy.at[k] = t
 
 
 @jit
-def see(known: Setup, watch: Occupancy, k: int, s: int, t: int) -> None:
-    """Channel k was in state s in slot t; of what is older than what is known nothing is learned."""
-    side = 1 if known.good[k, s] else 0
-    if not is_news(watch.last_observation, k, t):
+def observe(setup: Setup, occupancy: Occupancy, k: int, s: int, t: int) -> None:
+    """Learn that channel k was in state s in slot t. An observation older than the last one is ignored."""
+    side = 1 if setup.good[k, s] else 0
+    if not is_news(occupancy.last_observation, k, t):
         return
-    if watch.last_observation.state[k] != NEVER:
-        watch.pairs[
-            k, two_state_chain.bin_of(age_of(watch.last_observation, k, t)), watch.last_observation.state[k], side
-        ] += 1.0
-        watch.seen[k] += 1.0
-    saw(watch.last_observation, k, side, t)
-    if watch.seen[k] >= watch.due[k]:
-        watch.due[k] = FRESH * watch.seen[k] + 8.0
-        two_state_chain.fit(watch.pairs, watch.ages, k, watch.mode, watch.spread)
-        watch.p01[k], watch.p10[k] = logistic.probability(watch.mode[k, 0]), logistic.probability(watch.mode[k, 1])
-    watch.belief[k] = side
-    watch.at[k] = t
+    if occupancy.last_observation.state[k] != NEVER:
+        age_bin = two_state_chain.bin_of(age_of(occupancy.last_observation, k, t))
+        occupancy.pairs[k, age_bin, occupancy.last_observation.state[k], side] += 1.0
+        occupancy.seen[k] += 1.0
+    saw(occupancy.last_observation, k, side, t)
+    if occupancy.seen[k] >= occupancy.due[k]:
+        occupancy.due[k] = REFIT_FACTOR * occupancy.seen[k] + 8.0
+        two_state_chain.fit(occupancy.pairs, occupancy.ages, k, occupancy.mode, occupancy.spread)
+        occupancy.p01[k] = logistic.probability(occupancy.mode[k, 0])
+        occupancy.p10[k] = logistic.probability(occupancy.mode[k, 1])
+    occupancy.belief[k] = side
+    occupancy.at[k] = t
 
 
 @jit
-def expected(known: Setup, watch: Occupancy, k: int) -> float:
-    """What a play of channel k may earn now, by what it earned, free and not; one imagined play of each included."""
-    busy = (known.low + watch.earned[k, 0]) / (1.0 + watch.plays[k, 0])
-    free = (known.high + watch.earned[k, 1]) / (1.0 + watch.plays[k, 1])
-    return busy + watch.belief[k] * (free - busy)
+def expected_reward(setup: Setup, occupancy: Occupancy, k: int) -> float:
+    """Return the expected reward of a play of channel k, from its mean rewards while busy and while idle.
+
+    One play of each kind with the smallest and the largest reward is added as a prior.
+    """
+    busy = (setup.low + occupancy.earned[k, 0]) / (1.0 + occupancy.plays[k, 0])
+    idle = (setup.high + occupancy.earned[k, 1]) / (1.0 + occupancy.plays[k, 1])
+    return busy + occupancy.belief[k] * (idle - busy)
 
 
 @jit
-def state_for(known: Setup, k: int, r: float) -> int:
-    """The state that channel k is taken to have been in, if it paid r and nobody said: of the threshold reward a good
-    one if it paid more than half, else the one whose reward is nearest."""
+def inferred_state(setup: Setup, k: int, r: float) -> int:
+    """Return the state of channel k whose reward is nearest to r.
+
+    With the threshold reward that is a good state if r is above the middle of the reward range.
+    """
     best, nearest = 0, np.inf
-    for s in range(known.states[k]):
-        if known.threshold:
-            paid = known.high if known.good[k, s] else known.low
+    for s in range(setup.states[k]):
+        if setup.threshold:
+            paid = setup.high if setup.good[k, s] else setup.low
         else:
-            paid = known.h[k, s]
+            paid = setup.h[k, s]
         if abs(paid - r) < nearest:
             best, nearest = s, abs(paid - r)
     return best
 
 
-# --- kernels that Python calls; `unpack` is bound ----------------------------------------------------------------------
+# --- kernels that are called from Python; `unpack` is bound by the core -----------------------------------------------
 
 unpack: Callable[[Any], Any] = NotImplemented
 
 
-def look(
-    block: Any, t: int, users: int, limit: float, x: Floats, available: Flags, vacated: Flags, sensed: Ints,
+def begin_slot(
+    block: Any, t: int, users: int, limit: float, contexts: Floats, available: Flags, vacated: Flags, sensed: Ints,
     allowed: Flags, terms: Floats,
 ) -> int:  # fmt: skip
-    """Slot t begins: beliefs move on, `allowed` says which channels may be handed out and `terms` why. -1, or where in
-    `x` the first number stands that is none, or too large; then nothing has changed."""
-    known, watch = unpack(block)
-    for k in range(known.K):
-        for i in range(known.d):
-            if not abs(x[k, i]) <= LARGEST:
-                return k * known.d + i
+    """Update the beliefs for slot t, and write which channels are `allowed` and their status and belief in `terms`.
+
+    Return -1, or the position in `contexts` of the first number that is not finite or too large. Nothing has changed
+    then.
+    """
+    setup, occupancy = unpack(block)
+    for k in range(setup.K):
+        for i in range(setup.d):
+            if not abs(contexts[k, i]) <= MAX_NUMBER:
+                return k * setup.d + i
     withheld = 0
-    for k in range(known.K):
+    for k in range(setup.K):
         if sensed[k] >= 0:
-            see(known, watch, k, sensed[k], t)
-        elif t == watch.at[k] + 1:
-            watch.belief[k] = watch.p01[k] + (1.0 - watch.p01[k] - watch.p10[k]) * watch.belief[k]
-            watch.at[k] = t
+            observe(setup, occupancy, k, sensed[k], t)
+        elif t == occupancy.at[k] + 1:
+            occupancy.belief[k] = occupancy.p01[k] + (1.0 - occupancy.p01[k] - occupancy.p10[k]) * occupancy.belief[k]
+            occupancy.at[k] = t
         else:
-            believe(watch, k, t)
+            update_belief(occupancy, k, t)
         status = AVAILABLE
         if not available[k]:
             status = UNAVAILABLE
         elif vacated[k]:
             status = VACATED
-        elif 1.0 - watch.belief[k] > limit:
+        elif 1.0 - occupancy.belief[k] > limit:
             status = WITHHELD
             withheld += 1
         allowed[k] = status == AVAILABLE
-        watch.usable[k] = status in (AVAILABLE, WITHHELD)
-        for i in range(BELIEVED):  # what a policy has to say, if it is asked and answers
+        occupancy.usable[k] = status in (AVAILABLE, WITHHELD)
+        for i in range(OCCUPANCY_BELIEF):  # filled by a policy, if it answers
             terms[k, i] = np.nan
-        terms[k, BELIEVED] = watch.belief[k]
+        terms[k, OCCUPANCY_BELIEF] = occupancy.belief[k]
         terms[k, STATUS] = status
     if withheld > 0:
-        watch.counts[HELD_BACK] += withheld
-        for k in range(known.K):
-            watch.value[k] = expected(known, watch, k)
-        with_all = top_sum(watch.value, watch.usable, users, watch.scratch)
-        without = top_sum(watch.value, allowed, users, watch.scratch)
-        watch.counts[COST] += max(0.0, with_all - without)  # where rewards are below 0, fewer channels may earn more
+        occupancy.counts[HELD_BACK] += withheld
+        for k in range(setup.K):
+            occupancy.value[k] = expected_reward(setup, occupancy, k)
+        with_all = top_sum(occupancy.value, occupancy.usable, users, occupancy.scratch)
+        without = top_sum(occupancy.value, allowed, users, occupancy.scratch)
+        occupancy.counts[COST] += max(0.0, with_all - without)  # with negative rewards, fewer channels may earn more
     return -1
 
 
-# What `receive` finds wrong.
-BAD_REWARD, BAD_STATE, BAD_PERTURBATION, ALONE, CONFLICT = -1, -2, -3, -4, -5
+# Errors that `take_feedback` returns.
+BAD_REWARD, BAD_STATE, BAD_PERTURBATION, NO_REWARD, CONFLICT = -1, -2, -3, -4, -5
 
 
-def receive(
-    block: Any, t: int, channels: Ints, rewards: Floats, states: Floats, perturbations: Floats, kept: Floats,
-    news: Flags, place: Ints,
+def take_feedback(
+    block: Any, t: int, channels: Ints, rewards: Floats, states: Floats, perturbations: Floats, feedback: Floats,
+    new: Flags, place: Ints,
 ) -> int:  # fmt: skip
-    """Feedback of slot t, nan where there is none. What is the first for its channel is marked as `news` and kept, with
-    a state if none was reported; how many there are. Or what is wrong, at which of the channels; then nothing has
-    changed."""
-    known, watch = unpack(block)
+    """Check the feedback for slot t, and learn what is new.
+
+    Entries are nan where there is no feedback. The first feedback for a channel is marked in `new` and stored in
+    `feedback`, with an inferred state if none was reported. Return the number of new entries; or an error, with its
+    position in `place[0]`. Nothing has changed then.
+    """
+    setup, occupancy = unpack(block)
     count = 0
     for i in range(channels.size):
         k, r, s, n = channels[i], rewards[i], states[i], perturbations[i]
         place[0] = i
-        news[i] = False
+        new[i] = False
         if np.isnan(r):
             if not (np.isnan(s) and np.isnan(n)):
-                return ALONE
-        elif not np.isnan(kept[REWARD, i]):
-            said_else = (s != kept[STATE, i] and not np.isnan(s)) or (n != kept[PERTURBATION, i] and not np.isnan(n))
-            if r != kept[REWARD, i] or said_else:
+                return NO_REWARD
+        elif not np.isnan(feedback[REWARD, i]):
+            other_state = s != feedback[STATE, i] and not np.isnan(s)
+            other_perturbation = n != feedback[PERTURBATION, i] and not np.isnan(n)
+            if r != feedback[REWARD, i] or other_state or other_perturbation:
                 return CONFLICT
         else:
-            if not abs(r) <= LARGEST or (known.threshold and not known.low <= r <= known.high):
+            if not abs(r) <= MAX_NUMBER or (setup.threshold and not setup.low <= r <= setup.high):
                 return BAD_REWARD
-            if not np.isnan(s) and not (0.0 <= s < known.states[k] and s == np.floor(s)):
+            if not np.isnan(s) and not (0.0 <= s < setup.states[k] and s == np.floor(s)):
                 return BAD_STATE
-            if abs(n) > LARGEST:
+            if abs(n) > MAX_NUMBER:
                 return BAD_PERTURBATION
-            news[i] = True
+            new[i] = True
             count += 1
     for i in range(channels.size):
-        if news[i]:
+        if new[i]:
             k, r = channels[i], rewards[i]
-            s = state_for(known, k, r) if np.isnan(states[i]) else int(states[i])
-            kept[REWARD, i], kept[STATE, i], kept[PERTURBATION, i] = r, s, perturbations[i]
-            side = 1 if known.good[k, s] else 0
-            watch.earned[k, side] += r
-            watch.plays[k, side] += 1.0
-            watch.counts[REPORTED] += 1.0
-            watch.counts[EARNED] += r
-            watch.counts[COLLISIONS] += 1 - side
-            now = watch.at[k]
-            see(known, watch, k, s, t)
-            if now > t:  # what was then is not what is now
-                believe(watch, k, now)
+            s = inferred_state(setup, k, r) if np.isnan(states[i]) else int(states[i])
+            feedback[REWARD, i], feedback[STATE, i], feedback[PERTURBATION, i] = r, s, perturbations[i]
+            side = 1 if setup.good[k, s] else 0
+            occupancy.earned[k, side] += r
+            occupancy.plays[k, side] += 1.0
+            occupancy.counts[REPORTED] += 1.0
+            occupancy.counts[EARNED] += r
+            occupancy.counts[COLLISIONS] += 1 - side
+            at = occupancy.at[k]
+            observe(setup, occupancy, k, s, t)
+            if at > t:  # the state may have changed since
+                update_belief(occupancy, k, at)
     return count

@@ -1,4 +1,8 @@
-"""An allocator as bytes, and back: arrays in npz, everything else in JSON inside it. No pickle."""
+"""Snapshots of an allocator as bytes: an npz archive of arrays with a JSON header, without pickles.
+
+Format 2 names arrays after the fields of the present version. Format 1 was written by version 0.1, whose fields had
+other names; its arrays are matched by their position.
+"""
 
 import contextlib
 import io
@@ -11,96 +15,142 @@ import numpy.typing as npt
 
 from idleband import validation
 from idleband.allocator import inputs
-from idleband.allocator.events import FALLBACK, INCUMBENT, POLICY, Ask, Decision, Record
+from idleband.allocator.events import FALLBACK, INCUMBENT, POLICY, DecideRequest, Decision, DecisionRecord
 from idleband.allocator.settings import Settings
 from idleband.allocator.slot_kernels import STATUS, TERMS, WITHHELD
-from idleband.errors import InputError
+from idleband.channels import channel_indices
+from idleband.errors import IdlebandError, InputError
 
-FORMAT = 1
+FORMAT = 2
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-# What is kept of records, stacked: one entry each, or one for each of their channels.
-OF_ASK = ("x", "available", "sensed")
-OF_RECORD = ("allowed", "n", "terms")
+# Arrays of the records, each stacked over all records.
+REQUEST_ARRAYS = ("contexts", "available", "sensed")
+RECORD_ARRAYS = ("allowed", "perturbations", "terms")
+
+# Names in format 1 and what they are called now.
+FORMAT_1_ARRAYS = {
+    "ask.x": "request.contexts",
+    "ask.available": "request.available",
+    "ask.sensed": "request.sensed",
+    "record.allowed": "record.allowed",
+    "record.n": "record.perturbations",
+    "record.terms": "record.terms",
+    "kept": "feedback",
+}
+FORMAT_1_KEYS = {
+    "broken": "policy_failure",
+    "id": "request_id",
+    "asked_for": "requested",
+    "handed_out": "assigned",
+    "too_late": "missed_deadlines",
+}
 
 
-def pack(head: dict[str, Any], arrays: Arrays, records: Sequence[Record]) -> bytes:
-    asked = [
+def pack(header: dict[str, Any], arrays: Arrays, records: Sequence[DecisionRecord]) -> bytes:
+    """Return a snapshot with these contents."""
+    decisions = [
         {
             **record.decision._asdict(),
-            "users": record.ask.users,
-            "incumbent": record.ask.incumbent,
-            "broken": record.broken,
+            "users": record.request.users,
+            "incumbent": record.request.incumbent,
+            "policy_failure": record.policy_failure,
         }
         for record in records
     ]
-    arrays |= {f"ask.{name}": np.array([getattr(record.ask, name) for record in records]) for name in OF_ASK}
-    arrays |= {f"record.{name}": np.array([getattr(record, name) for record in records]) for name in OF_RECORD}
-    arrays["kept"] = np.concatenate([record.kept for record in records] or [np.empty((3, 0))], axis=1)
-    head = {"format": FORMAT, **head, "records": asked}
-    arrays["head"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
-    room = io.BytesIO()
-    np.savez(room, allow_pickle=False, **arrays)
-    return room.getvalue()
+    header = {"format": FORMAT, **header, "records": decisions}
+    stacked = {f"request.{name}": [getattr(record.request, name) for record in records] for name in REQUEST_ARRAYS}
+    stacked |= {f"record.{name}": [getattr(record, name) for record in records] for name in RECORD_ARRAYS}
+    feedback = np.concatenate([record.feedback for record in records] or [np.empty((3, 0))], axis=1)
+    buffer = io.BytesIO()
+    np.savez(
+        buffer, allow_pickle=False, **arrays, **{name: np.array(values) for name, values in stacked.items()},
+        feedback=feedback, header=np.frombuffer(json.dumps(header).encode(), np.uint8),
+    )  # fmt: skip
+    return buffer.getvalue()
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
-    """What was packed, to be looked at inside `told`."""
+    """Return the header and the arrays of a snapshot, with the present names except for the policies' arrays."""
     with np.load(io.BytesIO(data), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
-    head = json.loads(bytes(arrays.pop("head")))
-    if head["format"] != FORMAT:
-        raise InputError(f"has format {head['format']!r}; this version reads {FORMAT}")
-    return head, arrays
+    if "head" in arrays:
+        header = json.loads(bytes(arrays.pop("head")))
+        if header["format"] != 1:
+            raise InputError(f"has format {header['format']!r}; this version reads 1 and {FORMAT}")
+        return _format_1_header(header), {FORMAT_1_ARRAYS.get(name, name): array for name, array in arrays.items()}
+    header = json.loads(bytes(arrays.pop("header")))
+    if header["format"] != FORMAT:
+        raise InputError(f"has format {header['format']!r}; this version reads 1 and {FORMAT}")
+    return header, arrays
 
 
-def records(head: dict[str, Any], arrays: Arrays, settings: Settings) -> list[Record]:
-    """The decisions that feedback may still come for. All of them is checked: kernels, which get to see it, do not."""
-    known, count = settings.known, len(head["records"])
-    K = known.K
+def _format_1_header(header: dict[str, Any]) -> dict[str, Any]:
+    def renamed(table: dict[str, Any]) -> dict[str, Any]:
+        return {FORMAT_1_KEYS.get(key, key): value for key, value in table.items()}
+
+    header = renamed(header)
+    return {**header, "counts": renamed(header["counts"]), "records": [renamed(one) for one in header["records"]]}
+
+
+def records(header: dict[str, Any], arrays: Arrays, settings: Settings) -> list[DecisionRecord]:
+    """Return the decisions that are kept. All values are checked, because compiled code does not check them."""
+    setup, stored = settings.setup, header["records"]
+    K, count = setup.K, len(stored)
     if count:
-        _check(arrays, "ask.x", (count, K, known.d), np.float64)
-        _check(arrays, "ask.available", (count, K), np.bool_)
-        _check(arrays, "ask.sensed", (count, K), np.int64)
+        _check(arrays, "request.contexts", (count, K, setup.d), np.float64)
+        _check(arrays, "request.available", (count, K), np.bool_)
+        _check(arrays, "request.sensed", (count, K), np.int64)
         _check(arrays, "record.allowed", (count, K), np.bool_)
-        _check(arrays, "record.n", (count, K), np.float64)
+        _check(arrays, "record.perturbations", (count, K), np.float64)
         _check(arrays, "record.terms", (count, K, TERMS), np.float64)
-        _check(arrays, "kept", (3, sum(len(one["channels"]) for one in head["records"])), np.float64)
-        sensed, status = arrays["ask.sensed"], arrays["record.terms"][:, :, STATUS]
-        _sound(np.isfinite(arrays["ask.x"]).all(), "ask.x")
-        _sound((sensed >= -1).all() and (sensed < known.states).all(), "ask.sensed")
-        _sound(np.isin(status, range(WITHHELD + 1)).all(), "record.terms")
-    found: list[Record] = []
-    at, slot = 0, 0
-    for i, one in enumerate(head["records"]):
+        _check(arrays, "feedback", (3, sum(len(one["channels"]) for one in stored)), np.float64)
+        sensed, status = arrays["request.sensed"], arrays["record.terms"][:, :, STATUS]
+        _check_values(np.isfinite(arrays["request.contexts"]).all(), "request.contexts")
+        _check_values((sensed >= -1).all() and (sensed < setup.states).all(), "request.sensed")
+        _check_values(np.isin(status, range(WITHHELD + 1)).all(), "record.terms")
+    found: list[DecisionRecord] = []
+    position, slot = 0, 0
+    for i, one in enumerate(stored):
         slot = validation.whole(one["slot"], "slot", slot + 1, 2**53)
-        channels = inputs.channels(one["channels"], K, "channels")
-        proposed, given = (_perhaps_channels(one, name, K) for name in ("proposed", "incumbent"))
+        channels = channel_indices(one["channels"], K, (), "channels")
+        proposed, incumbent = (_optional_channels(one, name, K) for name in ("proposed", "incumbent"))
         decision = Decision(
-            slot if one["id"] == slot else inputs.name(one["id"]), channels, slot,
+            slot if one["request_id"] == slot else inputs.request_name(one["request_id"]), channels, slot,
             validation.choice(one["by"], "by", (POLICY, INCUMBENT, FALLBACK)), proposed,
         )  # fmt: skip
         users = validation.whole(one["users"], "users", 0, settings.users)
-        ask = Ask(decision.id, slot, users, incumbent=given, **{name: arrays[f"ask.{name}"][i] for name in OF_ASK})
-        of_record = {name: arrays[f"record.{name}"][i] for name in OF_RECORD}
-        returned = np.ascontiguousarray(arrays["kept"][:, at : at + len(channels)])
-        at += len(channels)
-        found.append(
-            Record(ask, decision, **of_record, channels=np.array(channels, np.int64), kept=returned,
-                   broken=str(one["broken"]))
+        request = DecideRequest(
+            decision.request_id, slot, users, incumbent=incumbent,
+            **{name: arrays[f"request.{name}"][i] for name in REQUEST_ARRAYS},
         )  # fmt: skip
-    head["slot"] = validation.whole(head["slot"], "slot", slot, 2**53)
+        end = position + len(channels)
+        found.append(
+            DecisionRecord(
+                request, decision, **{name: arrays[f"record.{name}"][i] for name in RECORD_ARRAYS},
+                channels=np.array(channels, np.int64),
+                feedback=np.ascontiguousarray(arrays["feedback"][:, position:end]),
+                policy_failure=str(one["policy_failure"]),
+            )
+        )  # fmt: skip
+        position = end
+    header["slot"] = validation.whole(header["slot"], "slot", slot, 2**53)
     return found
 
 
-def _perhaps_channels(one: dict[str, Any], name: str, K: int) -> tuple[int, ...] | None:
-    return None if one[name] is None else inputs.channels(one[name], K, name)
+def _optional_channels(one: dict[str, Any], name: str, K: int) -> tuple[int, ...] | None:
+    return None if one[name] is None else channel_indices(one[name], K, (), name)
 
 
-def refill(mine: Arrays, stored: Arrays) -> None:
-    """Put what was stored into arrays of the same kind."""
-    for name, array in mine.items():
+def refill(own: Arrays, header: dict[str, Any], stored: Arrays) -> None:
+    """Copy stored arrays into the arrays of a new allocator."""
+    if header["format"] == 1:
+        present = [array for name, array in stored.items() if name not in FORMAT_1_ARRAYS.values()]
+        if len(present) != len(own):
+            raise InputError(f"has {len(present)} arrays; must have {len(own)}")
+        stored = dict(zip(own, present, strict=True))
+    for name, array in own.items():
         _check(stored, name, array.shape, array.dtype)
         array[...] = stored[name]
 
@@ -111,17 +161,17 @@ def _check(arrays: Arrays, name: str, shape: tuple[int, ...], dtype: npt.DTypeLi
         raise InputError(f"{name} is {array.dtype}{array.shape}; must be {needed}{shape}")
 
 
-def _sound(whether: Any, name: str) -> None:
-    if not whether:
-        raise InputError(f"{name} holds what cannot be")
+def _check_values(valid: Any, name: str) -> None:
+    if not valid:
+        raise InputError(f"{name} has invalid values")
 
 
 @contextlib.contextmanager
-def told(place: str) -> Iterator[None]:
-    """Whatever is wrong with a file is told in one line that names it."""
+def errors_named(place: str) -> Iterator[None]:
+    """Turn every error into an InputError whose one-line message begins with the name of the file."""
     try:
         yield
-    except InputError as error:
+    except IdlebandError as error:
         raise InputError(f"{place}: {error}") from None
-    except Exception as error:  # an archive can be damaged in as many ways as there are errors
+    except Exception as error:  # a damaged archive can raise almost any exception
         raise InputError(f"{place}: is damaged, or was not written by idleband ({type(error).__name__})") from None

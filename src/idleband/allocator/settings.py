@@ -1,14 +1,16 @@
-"""What an allocator is made from: validated, and as data that a file or a request can hold."""
+"""Settings of an allocator: validated, and as plain data for files and requests."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from idleband import validation
+from idleband.arrays import Floats
+from idleband.channels import check_channel_names
 from idleband.errors import InputError, shown, unknown
 from idleband.policies.configured import split_parameters
 from idleband.policies.knowledge import setup_of, truth_of
@@ -21,27 +23,26 @@ from idleband.simulation.path import path_parameters
 from idleband.simulation.simulate import MAX_REPLICATIONS, MAX_SEED
 
 MAX_CHANNELS, MAX_DIMENSION, MAX_PATIENCE = 10_000, 10_000, 10**6
-# That models of contexts may take, and decisions which still wait for feedback: together they must fit into a
-# snapshot, which SQLite limits to 10^9 bytes.
-MAX_MODELS, MAX_RECORDS = 2**29, 2**28
-PATIENCE = 1000  # slots, unless they would take too much memory
+# Bytes of context models and of the decisions that are kept. Together they must fit into a snapshot, which SQLite
+# limits to 10^9 bytes.
+MAX_MODEL_BYTES, MAX_RECORD_BYTES = 2**29, 2**28
+DEFAULT_PATIENCE = 1000  # slots; fewer if the decisions would take too much memory
 FEEDBACKS = ("reward", "perturbation")
 
-NOT_SET = ("policy", "source")  # fields that are no settings
-
-# What a scenario says itself.
-SAID_BY_SCENARIO = ("channels", "users", "dimension", "feedback", "rewards")
+DERIVED = ("policy", "source")  # fields that are not settings
+DEFINED_BY_SCENARIO = ("channels", "users", "dimension", "feedback", "rewards")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """An allocator's settings, as `Allocator` takes them."""
+    """Settings of an allocator as `Allocator` describes them, with defaults filled in."""
 
-    policy: str
+    policy: str  # name, or absolute path of a file with a name
     parameters: dict[str, Any]
     channels: int
     users: int
     dimension: int
+    channel_names: tuple[str, ...]  # empty if channels have no names
     feedback: str
     rewards: tuple[float, float]
     scenario: dict[str, Any] | None
@@ -52,106 +53,110 @@ class Settings:
     incumbent: str | None
     deadline: float | None
     collision_limit: float
-    source: str | None  # of a user's own policy
+    source: str | None  # digest of the source of a user's policy
 
     @classmethod
-    def checked(cls, given: dict[str, Any]) -> "Settings":
-        """From what a user gave: every key that is not one of ours is a parameter of the policy."""
+    def checked(cls, given: Mapping[str, Any]) -> "Settings":
+        """Validate settings. Keys that are not settings are parameters of the policy."""
         given = dict(given)
         named_policy = given.pop("policy")
-        own = {key: given.pop(key) for key in cls.__dataclass_fields__ if key in given and key not in NOT_SET}
-        parameters = {} if own.get("parameters") is None else validation.table(own["parameters"], "parameters")
-        for key in parameters:
-            if key in given:
-                raise InputError(f"parameters: {key} is given beside them, too")
-        if isinstance(named_policy, str):
-            named_policy, written = split_parameters(named_policy)
-            for key in written.keys() & {name.removesuffix("_") for name in (*given, *parameters)}:
-                raise InputError(f"policy {named_policy}: {key} is given twice")
-            parameters = {**parameters, **written}
-        known = policy(named_policy).policy.parameters
-        for key in given:
-            if key.removesuffix("_") not in known:  # lambda_ is a parameter, too
-                names = (*(name for name in cls.__dataclass_fields__ if name not in NOT_SET), *known)
-                raise unknown("setting, or parameter of the policy,", key, names)
-        case = policy(named_policy, **parameters, **given)
-        world = own.get("scenario")
-        if world is not None:
-            world = make_scenario(world)
-            for key in SAID_BY_SCENARIO:
+        own = {key: given.pop(key) for key in cls.__dataclass_fields__ if key in given and key not in DERIVED}
+        configured = cls._configured(named_policy, own.get("parameters"), given)
+        scenario = None if own.get("scenario") is None else make_scenario(own["scenario"])
+        fallback = _built_in(own.get("fallback", "mp-ucb"), "fallback")
+        incumbent = None if own.get("incumbent") is None else _built_in(own["incumbent"], "incumbent")
+        if scenario is not None:
+            for key in DEFINED_BY_SCENARIO:
                 if own.get(key) is not None:
-                    raise InputError(f"{key} = {shown(own[key])}: leave it out, the scenario says it")
-            size = world.K, world.users, world.dimension
+                    raise InputError(f"{key} = {shown(own[key])}: must be left out; the scenario defines it")
+            K, users, d = scenario.K, scenario.users, scenario.dimension
         else:
-            for key in ("channels", "users", "dimension"):
-                if own.get(key) is None:
-                    raise InputError(f"{key}: must be given, or else a scenario that says it")
-            channels = validation.whole(own["channels"], "channels", 1, MAX_CHANNELS)
-            users = validation.whole(own["users"], "users", 1, channels)
-            size = channels, users, validation.whole(own["dimension"], "dimension", 1, MAX_DIMENSION)
-        K, _, d = size
-        if CONTEXTS_SEEN in case.policy.knows and 8 * K * (d + 1) ** 2 > MAX_MODELS:
+            policies = [configured, policy(fallback), *([] if incumbent is None else [policy(incumbent)])]
+            K, users, d = _sizes(own, any(CONTEXTS_SEEN in one.policy.knows for one in policies))
+        if CONTEXTS_SEEN in configured.policy.knows and 8 * K * (d + 1) ** 2 > MAX_MODEL_BYTES:
             raise InputError(
                 f"dimension = {d}: models of {K} channels would take {8 * K * (d + 1) ** 2 / 2**30:.1f} GiB; must be at"
-                f" most {MAX_MODELS / 2**30:g} GiB"
+                f" most {MAX_MODEL_BYTES / 2**30:g} GiB"
             )
-        most = max(1, min(MAX_PATIENCE, MAX_RECORDS // (8 * K * (d + 8))))
+        max_patience = max(1, min(MAX_PATIENCE, MAX_RECORD_BYTES // (8 * K * (d + 8))))
         deadline = own.get("deadline")
         return cls(
-            policy=_lasting(named_policy) if isinstance(named_policy, str) else case.policy.name,
-            parameters=case.values,
+            policy=_absolute(named_policy) if isinstance(named_policy, str) else configured.policy.name,
+            parameters=configured.values,
             channels=K,
-            users=size[1],
+            users=users,
             dimension=d,
-            feedback=world.feedback
-            if world
+            channel_names=_channel_names(own.get("channel_names"), scenario, K),
+            feedback=scenario.feedback
+            if scenario
             else validation.choice(own.get("feedback", "reward"), "feedback", FEEDBACKS),
-            rewards=(LOW, HIGH) if world else _pair(own.get("rewards", (LOW, HIGH))),
-            scenario=world.to_dict() if world else None,
+            rewards=(LOW, HIGH) if scenario else _rewards(own.get("rewards", (LOW, HIGH))),
+            scenario=scenario.to_dict() if scenario else None,
             seed=validation.whole(own.get("seed", 0), "seed", 0, MAX_SEED),
             replication=validation.whole(own.get("replication", 0), "replication", 0, MAX_REPLICATIONS),
-            patience=validation.whole(own.get("patience", min(PATIENCE, most)), "patience", 1, most),
-            fallback=_plain(own.get("fallback", "mp-ucb"), "fallback"),
-            incumbent=None if own.get("incumbent") is None else _plain(own["incumbent"], "incumbent"),
+            patience=validation.whole(
+                own.get("patience", min(DEFAULT_PATIENCE, max_patience)), "patience", 1, max_patience
+            ),
+            fallback=fallback,
+            incumbent=incumbent,
             deadline=None if deadline is None else validation.number(deadline, "deadline", 0.0, 3600.0, above=True),
             collision_limit=validation.number(own.get("collision_limit", 1.0), "collision_limit", 0.0, 1.0),
-            source=case.policy.source,
+            source=configured.policy.source,
         )
 
     @classmethod
+    def _configured(cls, named_policy: Any, parameters: Any, keywords: dict[str, Any]) -> ConfiguredPolicy:
+        """Return the policy with its parameters, which come as a mapping, as keywords, or both."""
+        table = {} if parameters is None else validation.table(parameters, "parameters")
+        for key in table:
+            if key in keywords:
+                raise InputError(f"parameters: {key} is given twice, also as a keyword")
+        known = policy(named_policy).policy.parameters
+        for key in keywords:
+            if key.removesuffix("_") not in known:  # lambda_ stands for lambda
+                names = (*(name for name in cls.__dataclass_fields__ if name not in DERIVED), *known)
+                raise unknown("setting or parameter of the policy", key, names)
+        return policy(named_policy, **table, **keywords)
+
+    @classmethod
     def restored(cls, data: dict[str, Any]) -> "Settings":
-        """From `as_data`, checked again: the file may have been written by hand."""
+        """Return settings from `to_dict`, validated again because a file may have been edited."""
+        data = dict(data)
         source = data.pop("source", None)
         if data.get("scenario") is not None:
-            data = {key: value for key, value in data.items() if key not in SAID_BY_SCENARIO}
+            data = {key: value for key, value in data.items() if key not in DEFINED_BY_SCENARIO}
         settings = cls.checked(data)
         if settings.source != source:
-            raise InputError(f"policy {settings.policy}: its file has changed since it was used here; put it back")
+            raise InputError(f"policy {settings.policy}: its file has changed since it was used here; restore the file")
         return settings
 
     def difference(self, other: "Settings") -> str:
-        """In words, the first thing that is not the same in another; empty if all is."""
-        mine, theirs = self.as_data(), other.as_data()
+        """Describe the first setting that differs from another's; empty if all are equal."""
+        mine, theirs = self.to_dict(), other.to_dict()
         for key, value in mine.items():
             if value != theirs[key]:
-                return f"{key} = {shown(value)}, and not {shown(theirs[key])}"
+                return f"{key} = {shown(value)}, not {shown(theirs[key])}"
         return ""
 
-    def as_data(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain data."""
         return asdict(self)
 
     @cached_property
-    def case(self) -> ConfiguredPolicy:
+    def configured(self) -> ConfiguredPolicy:
+        """The policy with its parameters."""
         return policy(self.policy, **self.parameters)
 
     @cached_property
-    def world(self) -> Scenario | None:
+    def built_scenario(self) -> Scenario | None:
+        """The scenario, if there is one."""
         return None if self.scenario is None else make_scenario(self.scenario)
 
     @cached_property
-    def known(self) -> Setup:
-        if self.world is not None:
-            return setup_of(self.world, ())
+    def setup(self) -> Setup:
+        """What policies know before the first slot, without parameters."""
+        if self.built_scenario is not None:
+            return setup_of(self.built_scenario, ())
         K, (low, high) = self.channels, self.rewards
         return Setup(
             K=K,
@@ -170,37 +175,59 @@ class Settings:
         )
 
     @cached_property
-    def theta(self) -> npt.NDArray[np.float64] | None:
-        """The model's parameters, where there is a scenario."""
-        return None if self.world is None else path_parameters(self.world, self.seed, self.replication)[0]
+    def theta(self) -> Floats | None:
+        """Parameters of the scenario's perturbation model, if there is a scenario."""
+        if self.built_scenario is None:
+            return None
+        return path_parameters(self.built_scenario, self.seed, self.replication)[0]
 
     @cached_property
     def truth(self) -> Truth | None:
-        """What an oracle is told."""
-        if self.world is None or PARAMETERS not in self.case.policy.knows:
+        """The true parameters of the scenario, for an oracle."""
+        if self.built_scenario is None or PARAMETERS not in self.configured.policy.knows:
             return None
-        return truth_of(self.world, *path_parameters(self.world, self.seed, self.replication))
+        return truth_of(self.built_scenario, *path_parameters(self.built_scenario, self.seed, self.replication))
 
 
-def _lasting(name: str) -> str:
-    """A policy's name that means the same in every folder."""
+def _sizes(own: dict[str, Any], contexts_used: bool) -> tuple[int, int, int]:
+    """Return channels, users and dimension; the dimension may be left out if no policy uses contexts."""
+    for key in ("channels", "users", "dimension"):
+        if own.get(key) is None and (contexts_used or key != "dimension"):
+            raise InputError(f"{key}: must be given, unless a scenario defines it")
+    channels = validation.whole(own["channels"], "channels", 1, MAX_CHANNELS)
+    users = validation.whole(own["users"], "users", 1, channels)
+    dimension = 0 if own.get("dimension") is None else own["dimension"]
+    return channels, users, validation.whole(dimension, "dimension", int(contexts_used), MAX_DIMENSION)
+
+
+def _channel_names(value: Any, scenario: Scenario | None, K: int) -> tuple[str, ...]:
+    names = check_channel_names(value, K, "channel_names")
+    defined: tuple[str, ...] = () if scenario is None else getattr(scenario, "channel_names", ())
+    if names and defined and names != defined:
+        raise InputError(f"channel_names = {shown(value)}: must be left out; the scenario defines them")
+    return names or defined
+
+
+def _absolute(name: str) -> str:
+    """Return a policy's name without parameters, and with the absolute path of its file."""
+    name = split_parameters(name)[0]
     file, colon, own = name.rpartition(".py:")
     return f"{Path(file).absolute()}.py:{own}" if colon else name
 
 
-def _plain(value: Any, field: str) -> str:
-    """A policy of the package, by its name alone, that needs to know no parameters."""
+def _built_in(value: Any, field: str) -> str:
+    """Check the name of a built-in policy that is not an oracle."""
     try:
-        case = policy(value) if isinstance(value, str) and ".py" not in value else None
+        configured = policy(value) if isinstance(value, str) and ".py" not in value else None
     except InputError as error:
         raise InputError(f"{field}: {error}") from None
-    if case is None or PARAMETERS in case.policy.knows or case.policy.source is not None:
-        raise InputError(f"{field} = {shown(value)}: must be the name of a policy of the package that is not an oracle")
+    if configured is None or PARAMETERS in configured.policy.knows or configured.policy.source is not None:
+        raise InputError(f"{field} = {shown(value)}: must be the name of a built-in policy that is not an oracle")
     return str(value)
 
 
-def _pair(value: Any) -> tuple[float, float]:
-    pair = validation.sequence(value, "rewards", "what a channel pays if it is busy or spoilt, and if it is free")
+def _rewards(value: Any) -> tuple[float, float]:
+    pair = validation.sequence(value, "rewards", "the smallest and the largest reward of a channel")
     if len(pair) == 2:
         low, high = (validation.number(number, "rewards", -1e6, 1e6) for number in pair)
         if low < high:

@@ -1,4 +1,4 @@
-"""One slot of a policy, in two halves: choose, and, whenever feedback comes, learn. `loop.run` has both in one."""
+"""One slot of a policy as two kernels: `choose`, and `learn` when feedback arrives. The simulation loop does both."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,27 +9,28 @@ from idleband.arrays import Flags, Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.policies.protocol import Feedback, Setup, Slot
 
-# Columns of `terms`, after those that a policy fills: the index; the chance that no primary user is there, whatever the
-# policy believes; and whether the channel could be handed out. And how many columns there are.
-INDEX, BELIEVED, STATUS, TERMS = 3, 4, 5, 6
+# Columns of `terms`, after those that the policy's `explain` fills: the index, the probability that the channel is
+# idle as `occupancy` estimates it, and the status of the channel. TERMS is the number of columns.
+INDEX, OCCUPANCY_BELIEF, STATUS, TERMS = 3, 4, 5, 6
 AVAILABLE, UNAVAILABLE, VACATED, WITHHELD = range(4)
 
-BROKEN, NOT_FINITE = -1, -2  # what `choose` returns instead of a count
+INVALID, NOT_A_NUMBER = -1, -2  # returned by `choose` instead of a count
 
 
-class Room(NamedTuple):
-    """Memory that a policy works in."""
+class Workspace(NamedTuple):
+    """Working arrays of a policy."""
 
     indices: Floats  # (K,)
     scratch: Floats  # (2K,)
-    taken: Flags  # (K,) to catch a channel picked twice
+    taken: Flags  # (K,) to detect a channel that is picked twice
 
 
-def new_room(K: int) -> Room:
-    return Room(np.zeros(K), np.zeros(2 * K), np.zeros(K, np.bool_))
+def new_workspace(K: int) -> Workspace:
+    """Return working arrays for K channels."""
+    return Workspace(np.zeros(K), np.zeros(2 * K), np.zeros(K, np.bool_))
 
 
-# Stand-ins: `Learner` binds the functions of a policy, and how to find its memory, to these names.
+# `Learner` binds the functions of a policy, and the function that finds its memory, to these names.
 select: Callable[..., int] = NotImplemented
 update: Callable[..., None] = NotImplemented
 explain: Callable[..., None] = NotImplemented
@@ -38,7 +39,7 @@ unpack: Callable[[Any], Any] = NotImplemented
 
 @jit
 def explain_nothing(setup: Setup, state: Any, slot: Slot, terms: Floats) -> None:
-    pass
+    """Leave `terms` as they are, for policies without an `explain` function."""
 
 
 @jit
@@ -51,44 +52,49 @@ def with_users(setup: Setup, M: int) -> Setup:
 
 
 def choose(
-    block: Any, t: int, users: int, x: Floats, available: Flags, sensed: Ints, n: Floats, picks: Ints, terms: Floats
-) -> int:
-    """The picks of slot t (0: try nothing), how many they are, and in `terms` why; or what is wrong with them."""
-    usual, state, rng, room = unpack(block)
+    block: Any, t: int, users: int, contexts: Floats, available: Flags, sensed: Ints, perturbations: Floats,
+    picks: Ints, terms: Floats,
+) -> int:  # fmt: skip
+    """Write the policy's selection for slot t into `picks` and its explanation into `terms`; return its length.
+
+    Return INVALID or NOT_A_NUMBER if the selection breaks the rules. With t = 0 nothing happens, which serves to
+    compile the kernel.
+    """
+    default, state, rng, workspace = unpack(block)
     if t == 0:
         return 0
-    setup = with_users(usual, users)
-    slot = Slot(t, x, available, sensed, n, room.indices, room.scratch, rng)
+    setup = with_users(default, users)
+    slot = Slot(t, contexts, available, sensed, perturbations, workspace.indices, workspace.scratch, rng)
     count = select(setup, state, slot, picks)
     usable = 0
     for k in range(setup.K):
-        if np.isnan(room.indices[k]):
-            return NOT_FINITE
+        if np.isnan(workspace.indices[k]):
+            return NOT_A_NUMBER
         usable += available[k]
-        room.taken[k] = False
-        terms[k, INDEX] = room.indices[k]
+        workspace.taken[k] = False
+        terms[k, INDEX] = workspace.indices[k]
     explain(setup, state, slot, terms)
     if count != min(users, usable):
-        return BROKEN
+        return INVALID
     for i in range(count):
         k = picks[i]
-        if k < 0 or k >= setup.K or not available[k] or room.taken[k]:
-            return BROKEN
-        room.taken[k] = True
+        if k < 0 or k >= setup.K or not available[k] or workspace.taken[k]:
+            return INVALID
+        workspace.taken[k] = True
     return count
 
 
 def learn(
-    block: Any, t: int, users: int, x: Floats, available: Flags, sensed: Ints, n: Floats, channels: Ints, news: Flags,
-    kept: Floats,
+    block: Any, t: int, users: int, contexts: Floats, available: Flags, sensed: Ints, perturbations: Floats,
+    channels: Ints, new: Flags, feedback: Floats,
 ) -> None:  # fmt: skip
-    """What channels handed out in slot t (0: try nothing) have returned, for those that are news."""
-    usual, state, rng, room = unpack(block)
+    """Update the policy with the feedback of slot t for the channels marked in `new`. With t = 0 nothing happens."""
+    default, state, rng, workspace = unpack(block)
     if t == 0:
         return
-    setup = with_users(usual, users)
-    slot = Slot(t, x, available, sensed, n, room.indices, room.scratch, rng)
+    setup = with_users(default, users)
+    slot = Slot(t, contexts, available, sensed, perturbations, workspace.indices, workspace.scratch, rng)
     for i in range(channels.size):
-        if news[i]:
-            r, s, perturbation = kept[0, i], int(kept[1, i]), kept[2, i]
-            update(setup, state, slot, Feedback(channels[i], s, r, perturbation))
+        if new[i]:
+            reward, s, n = feedback[0, i], int(feedback[1, i]), feedback[2, i]
+            update(setup, state, slot, Feedback(channels[i], s, reward, n))

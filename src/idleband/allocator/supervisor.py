@@ -1,7 +1,7 @@
-"""The policy of an allocator, which may be late, raise, break the rules or lose its numbers, and does no harm by it:
-then it has no say, and where it is broken it is out of service until it begins anew.
+"""Supervision of an allocator's policy, which may be slow, raise, return invalid channels or compute nan.
 
-With a deadline it works in a thread of its own, and goes through everything in order, however late.
+A policy that fails is out of service until it is reset; the fallback decides meanwhile. A policy with a deadline runs
+in its own thread and processes all its work in order, even when it is late.
 """
 
 import time
@@ -14,152 +14,155 @@ from typing import Any
 import numpy as np
 
 from idleband.allocator import slot_kernels
-from idleband.allocator.events import Decided
+from idleband.allocator.events import RecordedDecision
 from idleband.allocator.learner import Learner
 from idleband.allocator.settings import Settings
 from idleband.allocator.worker import Worker
 from idleband.arrays import Floats, Ints
-from idleband.errors import InputError
+from idleband.errors import PolicyBusyError
 
-CHECKED_EVERY = 1024  # slots between two looks at all that was learned
-MAX_PENDING = 1000  # tasks that it may be behind
-SETTLE_TIMEOUT = 5.0  # seconds, for one that is behind, before its state is saved
-REPLAY_WAIT = 30.0  # seconds, for each thing that it did before
+CHECK_INTERVAL = 1024  # slots between two searches for nan in the state of the policy
+MAX_PENDING = 1000  # pending tasks at which the policy is taken out of service
+SETTLE_TIMEOUT = 5.0  # seconds to wait for pending tasks before the state is saved
+REPLAY_TIMEOUT = 30.0  # seconds per task in a replay
 MAX_REASON_LENGTH = 300  # characters
 
 
-class Behind(InputError):
-    """It has not done yet what it was given."""
-
-
 class Supervisor:
-    """A policy at work. Not for several threads, but for its own."""
+    """A policy in service or out of service. Its methods are called from one thread at a time."""
 
     def __init__(self, settings: Settings, make: Callable[[], Learner]) -> None:
         self._settings, self._make = settings, make
         self.learner = make()
-        self.broken = ""  # why it is out of service; empty if it is not
-        self.replaying = False  # what happened before is gone through again: there is no hurry
+        self.failure = ""  # why the policy is out of service; empty if it is in service
+        self.replaying = False  # whether journal events are being replayed; the deadline does not apply then
         self._slot = 0
         self._worker = None if settings.deadline is None else self._new_worker()
-        self._waiting: deque[Future[Any]] = deque()
+        self._pending: deque[Future[Any]] = deque()
 
     def _new_worker(self) -> Worker:
         worker = Worker()
-        weakref.finalize(self, worker.abandon).atexit = False  # its thread ends with it
+        weakref.finalize(self, worker.abandon).atexit = False  # the thread ends when the supervisor is deleted
         return worker
 
-    def propose(self, sees: tuple[Any, ...], terms: Floats, then: Decided | None) -> tuple[Ints | None, str]:
-        """What it picks, None if it has no say; and why it is out of service, if it is. `then` is what came of the same
-        question before."""
-        self._slot = sees[0]
-        picks = np.empty(self._settings.channels, np.int64)
-        own = terms.copy() if self._worker is not None else terms  # where it is too late, the fallback writes to these
-        count = self._choose_in_time(sees, picks, own) if not self.broken else slot_kernels.BROKEN
-        if then is not None:  # it may have been late then, or found to be behind: neither comes again by itself
-            self.broken = then.broken or self.broken
-            if then.decision.proposed is None:
-                return None, then.broken
-        if count < 0:
-            return None, self.broken
-        if own is not terms:
-            terms[:] = own
-        return picks[:count], self.broken
+    def propose(
+        self, view: tuple[Any, ...], terms: Floats, recorded: RecordedDecision | None
+    ) -> tuple[Ints | None, str]:
+        """Return the policy's selection, or None, and why the policy is out of service, if it is.
 
-    def learn(self, lesson: tuple[Any, ...]) -> None:
-        """What `slot_kernels.learn` takes but for the block."""
-        if self.broken:
+        `view` is what the policy observes. In a replay, `recorded` is what was decided originally.
+        """
+        self._slot = view[0]
+        picks = np.empty(self._settings.channels, np.int64)
+        # A late policy must not overwrite the terms of the fallback.
+        own_terms = terms.copy() if self._worker is not None else terms
+        count = self._choose_in_time(view, picks, own_terms) if not self.failure else slot_kernels.INVALID
+        if recorded is not None:  # missed deadlines do not happen again by themselves in a replay
+            self.failure = recorded.policy_failure or self.failure
+            if recorded.decision.proposed is None:
+                return None, recorded.policy_failure
+        if count < 0:
+            return None, self.failure
+        if own_terms is not terms:
+            terms[:] = own_terms
+        return picks[:count], self.failure
+
+    def learn(self, arguments: tuple[Any, ...]) -> None:
+        """Update the policy; `arguments` are those of `slot_kernels.learn` after the block."""
+        if self.failure:
             return
         if self._worker is None:
-            self._learn(self.learner, lesson)
+            self._learn(self.learner, arguments)
             return
-        *before, kept = lesson
-        learner, own = self.learner, (*before, kept.copy())  # what comes later is not for this lesson
-        doing = self._submit(lambda: self._learn(learner, own))
+        *others, feedback = arguments
+        learner, copied = self.learner, (*others, feedback.copy())  # later reports write into `feedback`
+        task = self._submit(lambda: self._learn(learner, copied))
         if self.replaying:
-            self._wait_for(doing, lesson[0])
+            self._wait_for(task, arguments[0])
 
-    def settle(self, longest: float = SETTLE_TIMEOUT) -> None:
-        """Wait for it where it is behind, for some seconds; not if it is out of service, and may hang."""
-        until = time.monotonic() + longest
-        while self._waiting and not self.broken:
+    def settle(self, timeout: float = SETTLE_TIMEOUT) -> None:
+        """Wait until the policy has no pending tasks. A policy out of service is not waited for: it may hang."""
+        end = time.monotonic() + timeout
+        while self._pending and not self.failure:
             try:
-                self._waiting[0].result(max(0.0, until - time.monotonic()))
+                self._pending[0].result(max(0.0, end - time.monotonic()))
             except TimeoutError:
-                raise Behind(f"policy {self._settings.policy}: is {len(self._waiting)} tasks behind; wait") from None
-            self._waiting.popleft()
+                raise PolicyBusyError(
+                    f"policy {self._settings.policy}: has {len(self._pending)} pending tasks; try again later"
+                ) from None
+            self._pending.popleft()
 
     def reset(self) -> None:
-        """Begin anew, having learned nothing."""
-        if self._worker is not None:  # the other may hang
+        """Replace the policy by one in its initial state, and put it into service."""
+        if self._worker is not None:  # the thread may hang
             self._worker.abandon()
             self._worker = self._new_worker()
-            self._waiting.clear()
+            self._pending.clear()
         self.learner = self._make()
-        self.broken = ""
+        self.failure = ""
 
-    # --- in its own thread, if it has one ----------------------------------------------------------------------------
+    # --- in the policy's thread, if it has one -----------------------------------------------------------------------
 
-    def _choose(self, learner: Learner, sees: tuple[Any, ...], picks: Ints, terms: Floats) -> int:
-        """How many channels it picks, or less than 0: then it is out of service."""
-        t = sees[0]
-        if t % CHECKED_EVERY == 0 and not self.broken and not learner.finite():
-            self._fail(learner, t, "there is a nan in what it has learned")
-        if self.broken:
-            return slot_kernels.BROKEN
+    def _choose(self, learner: Learner, view: tuple[Any, ...], picks: Ints, terms: Floats) -> int:
+        """Return the number of picks, or a negative number if the policy is out of service."""
+        t = view[0]
+        if t % CHECK_INTERVAL == 0 and not self.failure and not learner.finite():
+            self._fail(learner, t, "the state of the policy contains nan")
+        if self.failure:
+            return slot_kernels.INVALID
         try:
-            count = learner.choose(learner.block, *sees, picks, terms)
+            count = learner.choose(learner.block, *view, picks, terms)
         except Exception as error:
             self._raised(learner, t, error)
-            return slot_kernels.BROKEN
+            return slot_kernels.INVALID
         if count < 0:
-            what = "an index is not a number" if count == slot_kernels.NOT_FINITE else "its picks break the rules"
-            self._fail(learner, t, what)
+            reason = "an index is nan" if count == slot_kernels.NOT_A_NUMBER else "the selected channels are invalid"
+            self._fail(learner, t, reason)
         return count
 
-    def _learn(self, learner: Learner, lesson: tuple[Any, ...]) -> None:
-        if not self.broken:
+    def _learn(self, learner: Learner, arguments: tuple[Any, ...]) -> None:
+        if not self.failure:
             try:
-                learner.learn(learner.block, *lesson)
+                learner.learn(learner.block, *arguments)
             except Exception as error:
-                self._raised(learner, lesson[0], error)
+                self._raised(learner, arguments[0], error)
 
     def _raised(self, learner: Learner, t: int, error: Exception) -> None:
-        """What a user's own policy raises takes it out of service, and not the allocator."""
+        """Take a user's policy out of service. An exception in a built-in policy is a defect and is raised."""
         if self._settings.source is None:
             raise error
         self._fail(learner, t, f"{type(error).__name__}: {error}")
 
-    def _fail(self, learner: Learner, t: int, what: str) -> None:
-        if learner is self.learner:  # and not one that was given up
-            self.broken = f"slot {t}: {what[:MAX_REASON_LENGTH]}"
+    def _fail(self, learner: Learner, t: int, reason: str) -> None:
+        if learner is self.learner:  # otherwise it was replaced by a reset
+            self.failure = f"slot {t}: {reason[:MAX_REASON_LENGTH]}"
 
-    # --- giving it things to do --------------------------------------------------------------------------------------
+    # --- tasks -------------------------------------------------------------------------------------------------------
 
-    def _choose_in_time(self, sees: tuple[Any, ...], picks: Ints, terms: Floats) -> int:
-        """As `_choose`, and less than 0 also where it is too late."""
+    def _choose_in_time(self, view: tuple[Any, ...], picks: Ints, terms: Floats) -> int:
+        """Do the same as `_choose`, and return a negative number also if the deadline is missed."""
         learner = self.learner
         if self._worker is None:
-            return self._choose(learner, sees, picks, terms)
-        count = self._wait_for(self._submit(lambda: self._choose(learner, sees, picks, terms)), sees[0])
-        return slot_kernels.BROKEN if count is None else count
+            return self._choose(learner, view, picks, terms)
+        count = self._wait_for(self._submit(lambda: self._choose(learner, view, picks, terms)), view[0])
+        return slot_kernels.INVALID if count is None else count
 
     def _submit(self, task: Callable[[], Any]) -> "Future[Any]":
-        """Have its thread do something, after all that it was given before."""
+        """Append a task to the work of the policy's thread."""
         assert self._worker is not None
-        while self._waiting and self._waiting[0].done():
-            self._waiting.popleft().result()
-        if len(self._waiting) >= MAX_PENDING and not self.broken:
-            self._fail(self.learner, self._slot, f"it is {MAX_PENDING} tasks behind")
+        while self._pending and self._pending[0].done():
+            self._pending.popleft().result()
+        if len(self._pending) >= MAX_PENDING and not self.failure:
+            self._fail(self.learner, self._slot, f"the policy has {MAX_PENDING} pending tasks")
         future = self._worker.submit(task)
-        self._waiting.append(future)
+        self._pending.append(future)
         return future
 
-    def _wait_for(self, doing: "Future[Any]", t: int) -> Any:
-        """What its thread makes of a task; None if that is not there in time."""
+    def _wait_for(self, task: "Future[Any]", t: int) -> Any:
+        """Return the result of a task, or None if the deadline is missed."""
         try:
-            return doing.result(REPLAY_WAIT if self.replaying else self._settings.deadline)
+            return task.result(REPLAY_TIMEOUT if self.replaying else self._settings.deadline)
         except TimeoutError:
-            if self.replaying:  # a policy that hangs does not keep its allocator from starting again
-                self._fail(self.learner, t, f"it took more than {REPLAY_WAIT:g} s")
+            if self.replaying:  # a policy that hangs must not prevent a restart
+                self._fail(self.learner, t, f"a task took more than {REPLAY_TIMEOUT:g} s")
             return None

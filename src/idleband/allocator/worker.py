@@ -1,5 +1,4 @@
-"""A thread of its own for a policy that has a deadline. Unlike an executor's it does not keep a process from ending: a
-policy that hangs would."""
+"""The thread of a policy that has a deadline. It is a daemon: a policy that hangs does not keep the process alive."""
 
 import threading
 from collections.abc import Callable
@@ -9,30 +8,31 @@ from typing import Any
 
 
 class Worker:
-    """Does what it is given, one thing after the other; the thread is there from the first."""
+    """Run tasks one after the other in a thread that starts with the first task."""
 
     def __init__(self) -> None:
         self._tasks: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
-        self._begun = self._abandoned = False
+        self._started = self._abandoned = False
 
     def submit(self, task: Callable[[], Any]) -> "Future[Any]":
-        if not self._begun:
-            self._begun = True
+        """Append a task and return its future."""
+        if not self._started:
+            self._started = True
             threading.Thread(target=self._run, name="idleband-policy", daemon=True).start()
         future: Future[Any] = Future()
         self._tasks.put((task, future))
         return future
 
     def abandon(self) -> None:
-        """Nothing that it has not begun is done any more."""
+        """Let the thread end after the present task; later tasks are not run."""
         self._abandoned = True
         self._tasks.put(None)
 
     def _run(self) -> None:
-        while (given := self._tasks.get()) is not None and not self._abandoned:
-            task, future = given
+        while (item := self._tasks.get()) is not None and not self._abandoned:
+            task, future = item
             try:
                 future.set_result(task())
             except BaseException as error:
                 future.set_exception(error)
-            del given, task, future  # while it waits for the next, it must not keep alive what the last one worked on
+            del item, task, future  # do not keep the last task's objects alive while waiting for the next

@@ -19,7 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import idleband
-from idleband.allocator.allocator import Allocator
+from idleband.allocator.core import AllocatorCore
 from idleband.allocator.settings import Settings
 from idleband.errors import InputError, shown, unknown
 from idleband.policies.registry import POLICIES
@@ -87,7 +87,7 @@ class Service:
     @staticmethod
     def _new_feed(desk: JournaledAllocator) -> LiveView:
         settings = desk.allocator.settings
-        return LiveView(settings.known.good, settings.known.high, settings.patience)
+        return LiveView(settings.setup.good, settings.setup.high, settings.patience)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -199,7 +199,7 @@ class Service:
 
     def _notice(self, desk: JournaledAllocator) -> None:
         """Log that a policy is out of service, once."""
-        broken = desk.allocator.broken
+        broken = desk.allocator.policy_failure
         if broken != self._broken.get(desk.name, ""):
             self._broken[desk.name] = broken
             if broken:
@@ -211,7 +211,7 @@ class Service:
         if not asked:
             raise InputError("request: must be given, as in explain?request=...")
         await self.office.durable()
-        return Response(encode(desk.allocator.explain(asked).as_data()), media_type="application/json")
+        return Response(encode(desk.allocator.explain(asked).to_dict()), media_type="application/json")
 
     async def show(self, request: Request) -> Response:
         desk = self._desk(request)
@@ -219,10 +219,10 @@ class Service:
         return Response(encode(self._standing(desk)), media_type="application/json")
 
     def _standing(self, desk: JournaledAllocator) -> dict[str, Any]:
-        found = desk.allocator.snapshot()
+        found = desk.allocator.status()
         if found["last"] is not None:
-            found["last"]["request"] = found["last"].pop("id")
-        return {"name": desk.name, **found, "settings": desk.allocator.settings.as_data()}
+            found["last"]["request"] = found["last"].pop("request_id")
+        return {"name": desk.name, **found, "settings": desk.allocator.settings.to_dict()}
 
     async def vacate(self, request: Request, said: Channels) -> Left:
         desk = self._desk(request)
@@ -240,7 +240,7 @@ class Service:
 
     async def reset(self, request: Request) -> Response:
         desk = self._desk(request)
-        if desk.allocator.broken:  # one that works is left alone; so is one that was reset, if that is said again
+        if desk.allocator.policy_failure:  # a policy in service is left alone
             desk.reset()
             self._notice(desk)
         await self.office.durable()
@@ -268,7 +268,7 @@ class Service:
         works = self.office.recover()
         said = Health(
             "ok" if works else "failing", idleband.__version__, len(self.office.desks), self.office.failure or "ok",
-            {name: desk.allocator.broken for name, desk in self.office.desks.items() if desk.allocator.broken},
+            {name: failure for name, desk in self.office.desks.items() if (failure := desk.allocator.policy_failure)},
         )  # fmt: skip
         return Response(encode(said), 200 if works else 503, media_type="application/json")
 
@@ -315,22 +315,23 @@ def _route(operation: Operation, limits: Limits) -> Route:
 
 def _try(settings: Settings) -> None:
     """Refuse a policy that everybody would wait for, unless it has a deadline, and a thread of its own."""
-    allocator = Allocator.of(settings)
+    core = AllocatorCore(settings)
     began = time.monotonic()
     for _ in range(TRIED):
-        decision = allocator.allocate(np.zeros((settings.channels, settings.dimension)))
-        allocator.report(decision.id, [settings.known.low] * len(decision.channels))
+        decision = core.decide(core.parse_decide(np.zeros((settings.channels, settings.dimension))))
+        rewards = [settings.setup.low] * len(decision.channels)
+        core.learn(core.parse_report(decision.request_id, rewards))
     took = (time.monotonic() - began) / TRIED
     if settings.deadline is None and took > SLOWEST:
         raise InputError(
-            f"policy: {settings.case.label} takes {took:.1f} s for a slot, and all others would wait; must take at most"
-            f" {SLOWEST:g} s, or have a deadline"
+            f"policy: {settings.configured.label} takes {took:.1f} s for a slot, and all others would wait; must take"
+            f" at most {SLOWEST:g} s, or have a deadline"
         )
 
 
 def _answer(decision: Any) -> Answer:
     proposed = None if decision.proposed is None else list(decision.proposed)
-    return Answer(str(decision.id), decision.slot, list(decision.channels), decision.by, proposed)
+    return Answer(str(decision.request_id), decision.slot, list(decision.channels), decision.by, proposed)
 
 
 def _unknown_policy(name: str) -> InputError:

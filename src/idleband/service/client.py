@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from idleband.allocator.events import Conflict, Decision, Receipt, Unknown
-from idleband.errors import InputError, shown
+from idleband.allocator.events import Decision, Receipt
+from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError, shown
 
 AGAIN = (502, 503, 504)  # the service is not there, or cannot write now: the same may be said again
 
@@ -172,8 +172,8 @@ class Client:
             return answer
         if status >= 500:
             raise ServiceError(f"{self._where}: {answer.get('detail', f'status {status}')}")
-        kind = {404: Unknown, 409: Conflict}.get(status, InputError)
-        raise kind(str(answer.get("detail", f"status {status}")))
+        errors: dict[int, type[IdlebandError]] = {404: UnknownRequestError, 409: ConflictError}
+        raise errors.get(status, InputError)(str(answer.get("detail", f"status {status}")))
 
     def _once(self, method: str, path: str, data: bytes | None) -> tuple[int, Any]:
         if self._connection is None:

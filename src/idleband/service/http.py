@@ -15,8 +15,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from idleband.allocator.events import Conflict, Unknown
-from idleband.errors import InputError, unknown
+from idleband.errors import (
+    ConflictError,
+    IdlebandError,
+    PolicyBusyError,
+    StorageError,
+    UnknownRequestError,
+    unknown,
+)
 from idleband.service.journal import JournalError
 from idleband.service.messages import Problem
 
@@ -71,9 +77,10 @@ def refused(error: Exception) -> Response:
     """What a client is told of an error; its own mistakes in one line."""
     if isinstance(error, Refusal):
         return problem(error.status, error.detail, error.headers)
-    if isinstance(error, InputError):
-        status = 409 if isinstance(error, Conflict) else 404 if isinstance(error, Unknown) else 400
-        return problem(status, re.sub("^id = ", "request = ", str(error)))  # which is what it is called here
+    if isinstance(error, IdlebandError):
+        statuses = {ConflictError: 409, UnknownRequestError: 404, PolicyBusyError: 503, StorageError: 503}
+        status = statuses.get(type(error), 400)
+        return problem(status, re.sub("^request_id = ", "request = ", str(error)))  # which is what it is called here
     if isinstance(error, MemoryError):
         return problem(400, "there is not enough memory for this: fewer channels or entries of a context need less")
     if isinstance(error, JournalError):

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from idleband.allocator.allocator import Allocator
-from idleband.allocator.events import Ask, Conflict, Decided, Decision, Receipt, Report, Unknown
+from idleband.allocator.core import AllocatorCore
+from idleband.allocator.events import DecideRequest, Decision, Receipt, RecordedDecision, Report
 from idleband.allocator.settings import Settings
-from idleband.errors import InputError, shown
+from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError, shown
 from idleband.service.journal import DECIDE, LATE, REPORT, RESET, RESTORE, VACATE, Event, Journal, Stored
 
 
@@ -61,18 +61,18 @@ class JournaledAllocator:
         self._events = events
         place = f"{journal.path}: allocator {stored.name}"
         if stored.state is not None:
-            self.allocator = Allocator.from_bytes(stored.state, place)
+            self.allocator = AllocatorCore.from_bytes(stored.state, place)
         else:
-            self.allocator = Allocator.of(Settings.restored(json.loads(stored.settings)))
+            self.allocator = AllocatorCore(Settings.restored(json.loads(stored.settings)))
         self.replayed = 0
-        self.allocator.replay(True)
+        self.allocator.replaying = True
         for event in journal.events(stored.number, stored.seq):
             try:
                 self._replay(event)
-            except (msgspec.DecodeError, ValueError, IndexError) as error:
+            except (msgspec.DecodeError, IdlebandError, ValueError, IndexError) as error:
                 raise InputError(f"{place}: event {event.seq} cannot be read: {error}") from None
             self.replayed += 1
-        self.allocator.replay(False)
+        self.allocator.replaying = False
 
     def _replay(self, event: Event) -> None:
         allocator = self.allocator
@@ -82,9 +82,9 @@ class JournaledAllocator:
         elif event.kind == REPORT:
             said = _reported(event.body)
             assert event.request is not None
-            allocator.take(Report(event.request, *map(_floats, (said.rewards, said.states, said.perturbations))))
+            allocator.learn(Report(event.request, *map(_floats, (said.rewards, said.states, said.perturbations))))
         elif event.kind == LATE:
-            allocator.late()
+            allocator.count_late()
         elif event.kind == VACATE:
             allocator.vacate(_channels(event.body).channels)
         elif event.kind == RESTORE:
@@ -92,10 +92,10 @@ class JournaledAllocator:
         elif event.kind == RESET:
             allocator.reset()
 
-    def _read(self, event: Event) -> tuple[Ask, Decided]:
+    def _read(self, event: Event) -> tuple[DecideRequest, RecordedDecision]:
         s, kept, request = self.allocator.settings, _decided(event.body), event.request
         assert request is not None
-        ask = Ask(
+        ask = DecideRequest(
             request,
             kept.slot,
             kept.users,
@@ -104,50 +104,53 @@ class JournaledAllocator:
             np.frombuffer(kept.sensed, np.int64).copy(),
             kept.incumbent,
         )
-        return ask, Decided(Decision(request, kept.channels, kept.slot, kept.by, kept.proposed), kept.broken)
+        return ask, RecordedDecision(Decision(request, kept.channels, kept.slot, kept.by, kept.proposed), kept.broken)
 
     # --- what clients ask --------------------------------------------------------------------------------------------
 
     def decide(self, request: str, contexts: Any, **more: Any) -> Decision:
         """An answer; the same to the same question under the same name, for as long as it is kept."""
         allocator = self.allocator
-        new = not allocator.remembers(request)
+        new = not allocator.has_decision(request)
         if new and (event := self._events.decision(self.number, request)) is not None:
             asked, then = self._read(event)
-            if not allocator.ask(contexts, id=request, **{**more, "slot": None}).same_as(asked):
-                raise Conflict(f"request = {shown(request)}: was used for another question before")
+            if not allocator.parse_decide(contexts, request_id=request, **{**more, "slot": None}).same_as(asked):
+                raise ConflictError(f"request = {shown(request)}: was used for another question before")
             return then.decision
-        ask = allocator.ask(contexts, id=request, **more)
+        ask = allocator.parse_decide(contexts, request_id=request, **more)
         decision = allocator.decide(ask)
         if new:
             self._events.append(self.number, DECIDE, request, _packed(_Decided(
-                ask.slot, ask.users, ask.x.tobytes(), ask.available.tobytes(), ask.sensed.tobytes(), ask.incumbent,
-                decision.channels, decision.by, decision.proposed, allocator.decided(request).broken,
+                ask.slot, ask.users, ask.contexts.tobytes(), ask.available.tobytes(), ask.sensed.tobytes(),
+                ask.incumbent, decision.channels, decision.by, decision.proposed,
+                allocator.record(request).policy_failure,
             )))  # fmt: skip
         return decision
 
     def report(self, request: str, rewards: Any, states: Any = None, perturbations: Any = None) -> Receipt:
         allocator = self.allocator
-        if not allocator.remembers(request):
+        if not allocator.has_decision(request):
             if self._events.decision(self.number, request) is None:
-                raise Unknown(f"request = {shown(request)}: there is no such decision, or not any more")
+                raise UnknownRequestError(f"request = {shown(request)}: there is no such decision, or not any more")
             self._events.append(self.number, LATE, request, b"")
-            return allocator.late()
-        said = allocator.parse(allocator.decision(request), rewards, states, perturbations)
-        receipt = allocator.take(said)
+            return allocator.count_late()
+        said = allocator.parse_report(request, rewards, states, perturbations)
+        receipt = allocator.learn(said)
         if receipt.learned:
             body = _Reported(said.rewards.tobytes(), said.states.tobytes(), said.perturbations.tobytes())
             self._events.append(self.number, REPORT, request, _packed(body))
         return receipt
 
     def vacate(self, channels: Any) -> tuple[int, ...]:
-        left = self.allocator.vacate(channels)
-        self._events.append(self.number, VACATE, None, _packed(_Channels(tuple(channels))))
+        indices = self.allocator.channel_indices(channels)
+        left = self.allocator.vacate(indices)
+        self._events.append(self.number, VACATE, None, _packed(_Channels(indices)))
         return left
 
     def restore(self, channels: Any) -> None:
-        self.allocator.restore(channels)
-        self._events.append(self.number, RESTORE, None, _packed(_Channels(tuple(channels))))
+        indices = self.allocator.channel_indices(channels)
+        self.allocator.restore(indices)
+        self._events.append(self.number, RESTORE, None, _packed(_Channels(indices)))
 
     def reset(self) -> None:
         self.allocator.reset()

@@ -46,7 +46,7 @@ class LiveView:
 
     def decided(self, decision: Decision) -> None:
         self.changes += 1
-        request, outcomes = str(decision.id), dict.fromkeys(decision.channels, WAITING)
+        request, outcomes = str(decision.request_id), dict.fromkeys(decision.channels, WAITING)
         self._slots.append((request, decision.slot, outcomes))
         self._open[request] = _Open(decision.slot, outcomes)
         while next(iter(self._open.values())).slot <= decision.slot - self._patience:  # it would be late now

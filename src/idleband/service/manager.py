@@ -16,11 +16,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from idleband.allocator.allocator import Allocator
-from idleband.allocator.events import Conflict
+from idleband.allocator.core import AllocatorCore
 from idleband.allocator.settings import Settings
 from idleband.allocator.supervisor import SETTLE_TIMEOUT
-from idleband.errors import InputError, shown
+from idleband.errors import ConflictError, InputError, shown
 from idleband.service.journal import DECIDE, Event, Journal, JournalError, Snapshot, Stored
 from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.messages import NAME
@@ -79,7 +78,7 @@ class AllocatorManager:
     def _adjust_keep(self) -> None:
         """Keep fewer events where they are large: half of them are decisions, with a context for every channel."""
         sizes = [desk.allocator.settings.channels * desk.allocator.settings.dimension for desk in self.desks.values()]
-        self.journal.keep = min(self._keep, 1000 + 2 * KEEP_BYTES // (8 * max(sizes, default=1)))
+        self.journal.keep = min(self._keep, 1000 + 2 * KEEP_BYTES // (8 * max(1, *sizes)))
 
     def append(self, allocator: int, kind: int, request: str | None, body: bytes) -> None:
         """Something has happened: to be written, in order."""
@@ -107,13 +106,13 @@ class AllocatorManager:
         if len(self.desks) >= MAX_ALLOCATORS:
             raise InputError(f"name = {name!r}: there are {MAX_ALLOCATORS} allocators already, and not more")
         # One that cannot be made, or kept, is refused here: the journal would not open with it again.
-        size = Allocator.of(settings).size
+        size = AllocatorCore(settings).max_snapshot_size
         if size > MAX_STATE:
             raise InputError(
                 f"allocator {name}: its state may take {size / 1e9:.1f} GB; must be at most {MAX_STATE / 1e9:g} GB:"
                 " fewer channels, entries of a context or slots of patience, or a smaller policy, need less"
             )
-        kept = json.dumps(settings.as_data())
+        kept = json.dumps(settings.to_dict())
         self.desks[name] = JournaledAllocator(
             Stored(self.journal.add(name, kept), name, kept, 0, None), self.journal, self
         )
@@ -124,7 +123,7 @@ class AllocatorManager:
         """Refuse other settings than those of a desk that is there."""
         here = self.desks[name].allocator.settings
         if here != settings:
-            raise Conflict(f"allocator {name}: is there with {here.difference(settings)}; choose another name")
+            raise ConflictError(f"allocator {name}: is there with {here.difference(settings)}; choose another name")
 
     # --- making it durable -------------------------------------------------------------------------------------------
 
@@ -139,7 +138,7 @@ class AllocatorManager:
     def _pictures(self, longest: float) -> Pictures | None:
         """Of all desks; or none, where one cannot be made now. Events are what is durable, and they go on."""
         try:
-            return Pictures(self._seq, {desk.number: desk.allocator.picture(longest) for desk in self.desks.values()})
+            return Pictures(self._seq, {desk.number: desk.allocator.snapshot(longest) for desk in self.desks.values()})
         except Exception as error:  # a policy that is behind, or no memory
             log.error("no snapshot", extra={"reason": str(error)})
             return None

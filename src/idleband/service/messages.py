@@ -29,7 +29,7 @@ class Question(Struct, forbid_unknown_fields=True, kw_only=True):
     slot: Annotated[Count, Meta(description="above the last one; one more, if left out")] | None = None
     incumbent: (
         Annotated[
-            list[Count],
+            list[Count | str],
             Meta(description="hand out these, the first `users` that may be, and learn in their shadow"),
         ]
         | None
@@ -82,7 +82,8 @@ class NewAllocator(Struct, forbid_unknown_fields=True, kw_only=True):
     policy: str
     channels: int
     users: int
-    dimension: int
+    dimension: int | UnsetType = UNSET
+    channel_names: list[str] | UnsetType = UNSET
     parameters: Annotated[dict[str, Value], Meta(description='of the policy, as in {"beta": 0.5}')] = {}
     feedback: str | UnsetType = UNSET
     rewards: list[float] | UnsetType = UNSET
@@ -95,38 +96,40 @@ class NewAllocator(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Channels(Struct, forbid_unknown_fields=True):
-    channels: list[Count]
+    channels: Annotated[list[Count | str], Meta(description="indices from 0, or names")]
 
 
 class Term(Struct):
     channel: int
-    handed_out: bool
+    name: str | None
+    assigned: bool
     status: str
     index: float | None
     estimate: float | None
     width: float | None
     belief: float | None
-    primary_user: float | None
+    primary_user_probability: float | None
 
 
 class Explained(Struct):
-    id: str
+    request_id: str
     slot: int
     by: str
     policy: str
-    estimate_is: str
-    width_is: str
+    estimate_meaning: str
+    width_meaning: str
     channels: list[Term]
-    text: Annotated[str, Meta(description="for people: channels count from 1 in it")]
+    text: Annotated[str, Meta(description="sentences, with channel names where there are names")]
 
 
 class Channel(Struct):
     channel: int
+    name: str | None
     belief: float
     plays: int
     mean_reward: float | None
-    seen: str | None
-    seen_slot: int
+    last_observed: Annotated[str, Meta(description="idle or busy")] | None
+    last_observed_slot: int
     vacated: bool
 
 
@@ -141,7 +144,7 @@ class Standing(Struct):
     feedback: str
     collision_limit: float
     slot: int
-    broken: Annotated[str, Meta(description="why the policy is out of service; empty if it is not")]
+    policy_failure: Annotated[str, Meta(description="why the policy is out of service; empty if it is not")]
     counts: Annotated[dict[str, float], Meta(description="since it was made; repeated: since the service was started")]
     last: Answer | None
     channel: list[Channel]

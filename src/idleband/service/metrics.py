@@ -9,15 +9,15 @@ from idleband.service.manager import AllocatorManager
 # name of a count -> what it is
 COUNTS = {
     "decisions": "decisions taken",
-    "asked_for": "channels asked for",
-    "handed_out": "channels handed out",
+    "requested": "channels requested",
+    "assigned": "channels assigned",
     "reported": "channels that feedback was learned of",
     "reward": "rewards earned",
     "collisions": "channels handed out with a primary user on them",
     "repeated": "feedback that was there already",
     "late": "feedback that came too late to be learned",
     "fallback": "decisions that the fallback took",
-    "too_late": "decisions that the policy did not take before its deadline",
+    "missed_deadlines": "decisions for which the policy missed its deadline",
     "shadowed": "channels that an incumbent handed out",
     "agreed": "of these, channels that the policy would have handed out",
     "withheld": "channels not handed out because a primary user was too likely",
@@ -34,7 +34,7 @@ def _head(name: str, kind: str, help: str) -> list[str]:
 
 
 def _allocators(office: AllocatorManager) -> Iterator[str]:
-    standing = {name: desk.allocator.snapshot() for name, desk in office.desks.items()}
+    standing = {name: desk.allocator.status() for name, desk in office.desks.items()}
     for count, help in COUNTS.items():
         yield from _head(f"idleband_{count}_total", "counter", help)
         for name, found in standing.items():
@@ -44,11 +44,11 @@ def _allocators(office: AllocatorManager) -> Iterator[str]:
         yield f'idleband_slot{{allocator="{name}"}} {found["slot"]}'
     yield from _head("idleband_policy_in_service", "gauge", "0 where the fallback decides because the policy is broken")
     for name, found in standing.items():
-        yield f'idleband_policy_in_service{{allocator="{name}"}} {int(not found["broken"])}'
-    yield from _head("idleband_belief", "gauge", "chance that no primary user is on a channel (from 1)")
+        yield f'idleband_policy_in_service{{allocator="{name}"}} {int(not found["policy_failure"])}'
+    yield from _head("idleband_belief", "gauge", "probability that a channel is idle")
     for name, found in standing.items():
         for one in found["channel"]:
-            yield f'idleband_belief{{allocator="{name}",channel="{one["channel"] + 1}"}} {one["belief"]:.6g}'
+            yield f'idleband_belief{{allocator="{name}",channel="{one["channel"]}"}} {one["belief"]:.6g}'
 
 
 def _journal(office: AllocatorManager) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idleband.allocator.events import Decision
-from idleband.errors import InputError
+from idleband.errors import IdlebandError, InputError
 from idleband.scenario.build import scenario as make_scenario
 from idleband.service.client import Client, ServiceError
 from idleband.simulation.loop import TIE
@@ -79,7 +79,9 @@ class Station:
             "suboptimal_static": int(sum(self._means[k] < self._bars[row] - TIE for k in decision.channels)),
             "suboptimal_contextual": int(sum(world.expected[k] < bar - TIE for k in decision.channels)),
         }
-        self._send(lambda: self._client.report(str(decision.id), rewards, states, measured, reference=reference))
+        self._send(
+            lambda: self._client.report(str(decision.request_id), rewards, states, measured, reference=reference)
+        )
         self.flush(self.slot)
         return decision
 
@@ -117,7 +119,7 @@ class Station:
         while self._waiting and self._waiting[0][0] <= until:
             try:
                 self._waiting[0][2]()  # if the service cannot be reached it is still there, for the next time
-            except InputError:  # what is refused once is refused again
+            except IdlebandError:  # what is refused once is refused again
                 heapq.heappop(self._waiting)
                 raise
             heapq.heappop(self._waiting)
@@ -132,7 +134,7 @@ class Station:
             except ServiceError:  # it is starting, or ending
                 stop.wait(0.1)
                 continue
-            except InputError as error:  # a rate that is too low for this pace, say: the slot is lost
+            except IdlebandError as error:  # a rate that is too low for this pace, say: the slot is lost
                 log.warning("station", extra={"slot": self.slot, "reason": str(error)})
             due = max(due + 1.0 / rate, time.monotonic() - 1.0)
             stop.wait(max(0.0, due - time.monotonic()))

@@ -116,8 +116,8 @@ function draw() {
 // --- showing ---------------------------------------------------------------------------------------------------------
 
 function show() {
-  find("broken").hidden = !view.broken;
-  setText(find("broken-why"), view.broken ? upper(view.broken) : "");
+  find("broken").hidden = !view.policy_failure;
+  setText(find("broken-why"), view.policy_failure ? upper(view.policy_failure) : "");
   showTiles();
   showChannels();
   showStrip();
@@ -208,8 +208,8 @@ function showRow(row, channel, handed) {
   row.element.classList.toggle("now", handed);
   row.fill.style.transform = `scaleX(${channel.belief.toFixed(3)})`;
   setText(row.belief, channel.belief.toFixed(2));
-  const ago = view.slot - channel.seen_slot;
-  setText(row.seen, channel.seen === null ? "never" : `${channel.seen}, ${ago <= 0 ? "now" : `${plural(ago, "slot")} ago`}`);
+  const ago = view.slot - channel.last_observed_slot;
+  setText(row.seen, channel.last_observed === null ? "never" : `${channel.last_observed}, ${ago <= 0 ? "now" : `${plural(ago, "slot")} ago`}`);
   setText(row.plays, count(channel.plays));
   setText(row.mean, channel.mean_reward === null ? "–" : channel.mean_reward.toFixed(3));
   if (row.vacated !== channel.vacated || row.labelled !== channel.channel) {
@@ -258,16 +258,16 @@ function showTotals() {
   const n = view.counts;
   const found = [
     ["Decisions", count(n.decisions)],
-    ["Channels asked for", count(n.asked_for)],
-    ["Channels handed out", count(n.handed_out)],
-    ["Reported", `${count(n.reported)} (${percent(n.handed_out ? n.reported / n.handed_out : NaN)})`],
+    ["Channels requested", count(n.requested)],
+    ["Channels assigned", count(n.assigned)],
+    ["Reported", `${count(n.reported)} (${percent(n.assigned ? n.reported / n.assigned : NaN)})`],
     ["Collisions with a primary user", `${count(n.collisions)} (${percent(n.reported ? n.collisions / n.reported : NaN)})`],
     ["Reward", count(n.reward)],
     ["Reports that came too late to learn", count(n.late)],
     ["Reports repeated, since the service started", count(n.repeated)],
     ["Decisions by the fallback", count(n.fallback)],
   ];
-  if (n.too_late > 0) found.push(["Deadlines missed", count(n.too_late)]);
+  if (n.missed_deadlines > 0) found.push(["Deadlines missed", count(n.missed_deadlines)]);
   if (view.collision_limit < 1) {
     found.push([`Withheld: a primary user likelier than ${percent(view.collision_limit)}`, count(n.withheld)]);
     found.push(["What withholding may have cost, in reward", short(n.withheld_cost)]);
@@ -314,27 +314,27 @@ async function explain(request) {
 }
 
 function showTerms(most) {
-  const { channels, estimate_is, width_is, policy } = explained;
+  const { channels, estimate_meaning, width_meaning, policy } = explained;
   find("terms-box").hidden = find("terms-note").hidden = channels.length === 0;
   if (channels.length === 0) return;
   const meanings = [`Numbers of ${policy}.`, "Index: what channels are ranked by."];
-  meanings.push(estimate_is ? `Estimate: ${estimate_is}.` : "This policy has no estimate.");
-  meanings.push(width_is ? `Width: ${width_is}.` : "This policy has no width.");
+  meanings.push(estimate_meaning ? `Estimate: ${estimate_meaning}.` : "This policy has no estimate.");
+  meanings.push(width_meaning ? `Width: ${width_meaning}.` : "This policy has no width.");
   meanings.push("Belief: the chance that no primary user was there, as the policy has it where it has one.");
   meanings.push("Primary user: the chance of one, as the allocator has it.");
   setText(find("terms-note"), meanings.join(" "));
   // Those handed out first, then by rank: what was close to being chosen is near the top.
-  const ranked = [...channels].sort((a, b) => b.handed_out - a.handed_out || (b.index ?? -Infinity) - (a.index ?? -Infinity) || a.channel - b.channel);
+  const ranked = [...channels].sort((a, b) => b.assigned - a.assigned || (b.index ?? -Infinity) - (a.index ?? -Infinity) || a.channel - b.channel);
   find("terms").replaceChildren(...ranked.slice(0, most).map(termRow));
   find("all-terms").hidden = ranked.length <= most;
   setText(find("all-terms"), `Show all ${count(ranked.length)} channels`);
 }
 
 function termRow(term) {
-  const decision = term.handed_out ? "handed out" : term.status === "available" ? "" : term.status;
-  const cells = [term.index, term.estimate, term.width, term.belief, term.primary_user];
+  const decision = term.assigned ? "assigned" : term.status === "available" ? "" : term.status;
+  const cells = [term.index, term.estimate, term.width, term.belief, term.primary_user_probability];
   return make(
-    "tr", { className: term.handed_out ? "now" : "" },
+    "tr", { className: term.assigned ? "now" : "" },
     make("th", { scope: "row", className: "n" }, String(term.channel + 1)),
     make("td", {}, decision),
     ...cells.map((value) => make("td", { className: "n" }, value === null ? "–" : signed(value))),
