@@ -308,7 +308,8 @@ def test_snapshot() -> None:
     assert snapshot["last"] == {"request_id": 1, "channels": (0, 1), "slot": 1, "by": "policy", "proposed": (0, 1)}
     one, two, _, four = snapshot["channel"]
     assert one == {
-        "channel": 0, "name": None, "belief": 1.0, "plays": 1, "mean_reward": 1.0, "last_observed": "idle", "last_observed_slot": 1, "vacated": False,
+        "channel": 0, "name": None, "belief": 1.0, "plays": 1, "mean_reward": 1.0,
+        "last_observed": "idle", "last_observed_slot": 1, "vacated": False,
     }  # fmt: skip
     assert (two["belief"], two["mean_reward"], two["last_observed"]) == (0.0, 0.25, "busy")
     assert (four["belief"], four["mean_reward"], four["last_observed"], four["vacated"]) == (0.5, None, None, True)

@@ -153,7 +153,7 @@ NOT_ALONE = "was not selected: this policy does not go by the index alone."
         ((1, 2), f"Channel 1 ranks highest, with index 3. Channel 3, with index 2, {NOT_ALONE}"),
         (
             (3, 1),
-            "ranks highest, with index 3. The last place went to channel 3, with index 2, ahead of channel 0, with index 1.",
+            "The last place went to channel 3, with index 2, ahead of channel 0, with index 1.",
         ),
     ],
 )
@@ -199,8 +199,8 @@ def test_words_for_channels_that_could_not_be_had() -> None:
 
 def test_words_for_an_incumbent() -> None:
     assert words(station(), incumbent=[1, 3]) == (
-        "Slot 1: channels 1, 3 of 4 were assigned by the incumbent. mp-ucb, in shadow mode, would have selected channels"
-        " 0, 1: 1 in common. Channels 0, 1 have not been tried yet, so they come first."
+        "Slot 1: channels 1, 3 of 4 were assigned by the incumbent. mp-ucb, in shadow mode, would have selected"
+        " channels 0, 1: 1 in common. Channels 0, 1 have not been tried yet, so they come first."
     )
     assert "assigned by the incumbent. mp-ucb, in shadow mode, would have selected" in words(
         station(incumbent="mp-random")

@@ -78,7 +78,7 @@ class AllocatorManager:
     def _adjust_keep(self) -> None:
         """Keep fewer events where they are large: half of them are decisions, with a context for every channel."""
         sizes = [desk.allocator.settings.channels * desk.allocator.settings.dimension for desk in self.desks.values()]
-        self.journal.keep = min(self._keep, 1000 + 2 * KEEP_BYTES // (8 * max(1, *sizes)))
+        self.journal.keep = min(self._keep, 1000 + 2 * KEEP_BYTES // (8 * max([1, *sizes])))
 
     def append(self, allocator: int, kind: int, request: str | None, body: bytes) -> None:
         """Something has happened: to be written, in order."""
