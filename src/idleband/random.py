@@ -1,6 +1,6 @@
-"""Random draws for policies and perturbation models, from the stream that they are given (`slot.rng`).
+"""Random draws for users' policies and perturbation models, from the stream that they receive, such as `slot.rng`.
 
-They run compiled and interpreted alike, and give the same numbers in both.
+Compiled and interpreted code draw the same numbers.
 """
 
 from idleband.kernels.rng import beta, gamma, normal, uniform

@@ -34,6 +34,7 @@ from idleband.arrays import Floats, Ints
 from idleband.channels import channel_indices, channel_label
 from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError, shown
 from idleband.kernels import compile
+from idleband.kernels.interrupt import interruptible
 from idleband.kernels.packed_state import PackedState, pack
 from idleband.policies.protocol import CONTEXTS_SEEN, PARAMETERS, STATES_SEEN
 from idleband.policies.registry import ConfiguredPolicy, policy
@@ -408,7 +409,7 @@ class AllocatorCore:
 
 def _new_learner(s: Settings, configured: ConfiguredPolicy) -> Learner:
     truth = s.truth if configured is s.configured else None
-    with compile.interruptible():
+    with interruptible():
         return Learner(configured, s.setup, truth, s.seed, s.replication)
 
 

@@ -1,52 +1,121 @@
-"""The only place that configures the compiler, its cache and its targets.
+"""Configuration of the compiler, its cache and its targets.
 
-Every kernel is a plain function under `@jit`: scalar loops on explicit state, nothing allocated inside. The same
-source runs interpreted (`NUMBA_DISABLE_JIT=1`), compiled on the CPU, inside a CUDA kernel, and inside that kernel
-simulated on a CPU.
+Every kernel is a plain function under `@jit`: scalar loops on explicit state, without allocation. The same source runs
+interpreted (`NUMBA_DISABLE_JIT=1`), compiled on the CPU, inside a CUDA kernel, and inside that kernel simulated on a
+CPU.
 
-A loop that calls a policy is not passed the policy's functions as arguments: it would be compiled anew in every
-process. `specialise` clones the loop's function with the policy's functions bound as its globals instead, so there is
-one loop in the source and one cached machine code per policy.
+Numba is imported when the first kernel is compiled, not with the package: `jit` returns a `LazyFunction`.
+
+A loop that calls a policy does not receive the policy's functions as arguments, because it would then be compiled again
+in every process. Instead, `specialise` copies the loop's function with the policy's functions bound as its globals. So
+there is one loop in the source and one cached machine code per policy.
 """
 
-import contextlib
 import hashlib
 import os
 import platform
 import re
 import shutil
-import signal
+import sys
 import tempfile
-import threading
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, update_wrapper
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar, cast
 
-import llvmlite
-import numba
 import numpy as np
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# error_model "numpy": a division by zero gives inf or nan as in NumPy, without a check and a branch at each one.
+# error_model "numpy": a division by zero gives inf or nan as in NumPy, without a check and a branch for each division.
 # fastmath stays off: compiled and interpreted runs must agree to the last bit.
-# _nrt off: kernels allocate nothing, so arrays need no reference counts; counting made MP-LUCB three times as slow.
+# _nrt off (a private option, checked by tests/test_private_interfaces.py): kernels do not allocate, so arrays need no
+# reference counts; with counts MP-LUCB takes three times as long.
 OPTIONS: Mapping[str, Any] = types.MappingProxyType({"error_model": "numpy", "nogil": True, "_nrt": False})
 ALLOCATING: Mapping[str, Any] = types.MappingProxyType({**OPTIONS, "_nrt": True})
 
 
-INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]  # NUMBA_DISABLE_JIT=1: nothing is compiled
+INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")  # nothing is compiled
+
+
+@cache
+def compiler() -> Any:
+    """Import Numba, extend it with the conversions that users' policies need, and return it."""
+    import numba
+    from numba.extending import overload
+
+    @overload(float)
+    def float_of_flag(value: Any) -> Any:
+        """Implement float(flag), which Numba does not have."""
+        if isinstance(value, numba.types.Boolean):
+            return lambda value: 1.0 if value else 0.0
+        return None
+
+    return numba
+
+
+class LazyFunction:
+    """A function that is compiled at its first use.
+
+    It can be called, and it can be used inside other compiled functions: Numba asks for the attribute `_numba_type_`
+    of a global that it has no type for (a private interface, checked by tests/test_private_interfaces.py).
+    """
+
+    _building = Lock()
+
+    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+        self._options = options
+        self._dispatcher: Any = None
+
+    @property
+    def dispatcher(self) -> Any:
+        """The function as an object of Numba."""
+        if self._dispatcher is None:
+            numba = compiler()
+            with self._building:
+                if self._dispatcher is None:
+                    self._dispatcher = numba.njit(forceinline=True, **self._options)(self.py_func)
+        return self._dispatcher
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self.dispatcher._numba_type_
+
+    def __call__(self, *arguments: Any) -> Any:
+        return (self._dispatcher or self.dispatcher)(*arguments)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.py_func.__module__}.{self.py_func.__qualname__}>"
 
 
 def jit(function: F, *, allocates: bool = False) -> F:
-    """Compile a function the first time it is called (never, under `NUMBA_DISABLE_JIT=1`).
+    """Compile a function at its first use (never, under `NUMBA_DISABLE_JIT=1`).
 
-    `allocates` is for users' own policies that make arrays as they go.
+    `allocates` is for users' policies that create arrays.
     """
-    return cast(F, numba.njit(forceinline=True, **(ALLOCATING if allocates else OPTIONS))(function))
+    return function if INTERPRETED else cast(F, LazyFunction(function, ALLOCATING if allocates else OPTIONS))
+
+
+def resolved(function: Any) -> Any:
+    """Return Numba's object for a lazy function, and any other value as it is."""
+    return function.dispatcher if isinstance(function, LazyFunction) else function
+
+
+def resolve_modules(prefix: str = "idleband.") -> None:
+    """Replace every lazy function in the namespaces of loaded modules by Numba's object.
+
+    The CUDA target of Numba only accepts the latter.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith(prefix):
+            for key, value in list(vars(module).items()):
+                if isinstance(value, LazyFunction):
+                    setattr(module, key, value.dispatcher)
 
 
 def specialise(
@@ -57,13 +126,16 @@ def specialise(
     cached: bool = True,
     allocates: bool = False,
 ) -> Any:
-    """A compiled copy of `loop` in which the global names in `bindings` mean what they map to.
+    """Return a compiled copy of `loop` in which the global names in `bindings` have the values that they map to.
 
-    `name` must say everything that the bindings are, because the on-disk cache finds the machine code by it: the
-    cache cannot see that a bound function changed.
+    `name` must identify the bindings, because the cache on disk finds the machine code by it; the cache does not notice
+    that a bound function changed.
     """
-    options = ALLOCATING if allocates else OPTIONS
     clone = _clone(loop, name, bindings)
+    if INTERPRETED:
+        return clone
+    numba = compiler()
+    options = ALLOCATING if allocates else OPTIONS
     folder = cache_folder() if cached else None
     if folder is None:
         return numba.njit(**options)(clone)
@@ -76,59 +148,29 @@ def specialise(
 
 
 def bind(function: Callable[..., Any], bindings: Mapping[str, Any], *, allocates: bool = False) -> Any:
-    """The same copy of a function that is not called from Python but from a loop, which is then bound to it."""
+    """Return the same copy of a function that is called from a loop instead of from Python."""
     return jit(_clone(function, function.__name__, bindings), allocates=allocates)
 
 
 def reason(error: Exception) -> str:
-    """The line of the compiler's message that says most."""
+    """Return the most informative line of a compiler error."""
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip(" -")]
-    telling = [line for line in lines if "Cannot determine" in line] or [
+    informative = [line for line in lines if "Cannot determine" in line] or [
         line for line in lines if not line.startswith("Failed in")
     ]
-    return (telling or lines or [type(error).__name__])[0]
+    return (informative or lines or [type(error).__name__])[0]
 
 
 def call(kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a cached kernel; if its machine code cannot be saved (a full disk), it is used all the same."""
+    """Call a cached kernel, even if its machine code cannot be saved (for example because the disk is full)."""
     try:
         return kernel(*arguments)
-    except OSError:  # raised after compiling and before running: kernels themselves touch no file
+    except OSError:  # raised after compiling and before running: kernels do not use files
         return kernel(*arguments)
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Compile inside this, and Ctrl-C is not lost.
-
-    Where the compiler calls back into Python, from C, a KeyboardInterrupt would be printed and ignored; there it is put
-    off until the compilation ends. Everywhere else it is raised at once, as usual.
-    """
-    put_off = []
-
-    def handle(number: int, frame: types.FrameType | None) -> None:
-        while frame is not None:
-            if frame.f_code.co_name.startswith("_raw_object_cache_"):  # llvmlite's callbacks
-                put_off.append(number)
-                return
-            frame = frame.f_back
-        raise KeyboardInterrupt
-
-    usual = signal.getsignal(signal.SIGINT)
-    ours = threading.current_thread() is threading.main_thread() and usual is signal.default_int_handler
-    if ours:
-        signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, usual)
-    if put_off:
-        raise KeyboardInterrupt
 
 
 def interpreted(loop: Callable[..., Any], name: str, bindings: Mapping[str, Any]) -> Any:
-    """The same copy, left to the Python interpreter; whatever compiled functions it calls stay compiled."""
+    """Return the same copy for the Python interpreter; compiled functions that it calls stay compiled."""
     return _clone(loop, name, bindings)
 
 
@@ -142,7 +184,7 @@ def _clone(loop: Callable[..., Any], name: str, bindings: Mapping[str, Any]) -> 
 
 @cache
 def source_hash(*more: str) -> str:
-    """A hash of the package's sources that shape results, and of more folders, so that nothing stale is reused."""
+    """Return a hash of the sources that determine results, and of more folders, so that nothing stale is reused."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
     for folder in ("kernels", "policies", "scenario", "simulation", *more):
@@ -153,11 +195,14 @@ def source_hash(*more: str) -> str:
 
 @cache
 def cache_folder() -> Path | None:
-    """Where compiled code is kept between processes; None where nothing can be written.
+    """Return the folder of compiled code, or None if it cannot be written.
 
-    Keyed on the package's sources and the versions of what compiles them, because the compiler's own cache does not
-    notice that a callee in another file changed.
+    Its name is a hash of the package's sources and of the versions of Python, NumPy and the compiler, because the
+    compiler's own cache does not notice that a callee in another file changed.
     """
+    import llvmlite
+    import numba
+
     versions = (platform.python_version(), np.__version__, numba.__version__, llvmlite.__version__)
     key = hashlib.sha256("\0".join((source_hash("allocator"), *versions)).encode()).hexdigest()[:16]
     try:
@@ -166,8 +211,8 @@ def cache_folder() -> Path | None:
         with tempfile.TemporaryFile(dir=root / key):
             pass
         os.utime(root / key)
-        _forget_old(root, keep=root / key)
-    except (OSError, RuntimeError):  # RuntimeError: a user without a home
+        _remove_old(root, keep=root / key)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home directory
         return None
     return root / key
 
@@ -180,8 +225,8 @@ def _cache_root() -> Path:
     return Path.home() / ".cache" / "idleband"
 
 
-def _forget_old(root: Path, keep: Path, days: int = 30) -> None:
-    """Drop compiled code of versions that were not used for a month; nothing that is not named like them."""
+def _remove_old(root: Path, keep: Path, days: int = 30) -> None:
+    """Remove folders of compiled code that were not used for a month, and nothing that is named differently."""
     for folder in root.iterdir():
         old = folder.is_dir() and folder.stat().st_mtime < time.time() - days * 86400
         if old and folder != keep and re.fullmatch(r"[0-9a-f]{16}", folder.name):

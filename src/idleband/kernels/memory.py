@@ -1,4 +1,4 @@
-"""Memory for kernels that are bound by it."""
+"""Arrays for kernels that are limited by memory bandwidth."""
 
 import math
 
@@ -9,8 +9,10 @@ LINE = 64  # bytes of a cache line
 
 
 def aligned(shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
-    """Zeros that begin at a cache line: where they do not, every other load of a vector register needs two lines, and
-    products with large matrices take up to 1.4 times as long.
+    """Return an array of zeros that begins at a cache line.
+
+    Otherwise every other load of a vector register needs two lines, and products with large matrices take up to 1.4
+    times as long.
 
     >>> aligned((3, 5)).ctypes.data % LINE
     0

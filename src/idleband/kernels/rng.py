@@ -1,54 +1,51 @@
-"""Random numbers for kernels: a generator of two words, and the draws that are needed from it.
+"""Random numbers for kernels.
 
-SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): the state moves by
-an odd step `gamma` of the stream's own and each output is a mix of the state. Draws of one call do not wait for each
-other, so `fill_uniform` runs several at a time in vector registers: three times as fast here as xoroshiro128+.
-NumPy's generators do not run inside a CUDA kernel; these do. A generator is an array `rng` of shape (2,): state, gamma.
+The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): the
+state advances by an odd step `gamma`, which differs between streams, and each output is a mix of the state. Draws are
+independent of each other, so `fill_uniform` computes several at a time in vector registers; it is three times as fast
+as xoroshiro128+. NumPy's generators do not run inside a CUDA kernel; these do. A generator is an array `rng` of shape
+(2,): state and gamma.
 
-Streams are named, never numbered by worker or order: (seed, replication, stream).
+A stream is identified by seed, replication and name, not by worker or order.
 """
 
 import math
-import os
 import warnings
 
 import numpy as np
 import numpy.typing as npt
 
-from idleband.kernels.compile import jit
+from idleband.kernels.compile import INTERPRETED, jit
 
 Rng = npt.NDArray[np.uint64]
 
-STATES, CONTEXTS, PERTURBATION, POLICY, FRESH = range(
-    5
-)  # the streams of a replication; FRESH: contexts that no policy sees
+# The streams of a replication. FRESH: contexts that are not shown to policies.
+STATES, CONTEXTS, PERTURBATION, POLICY, FRESH = range(5)
 
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 _ULP = 2.0**-53
 
-if (
-    os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
-):  # interpreted, NumPy warns where these sums wrap around, as they must
+if INTERPRETED:  # NumPy warns of the intended overflow of these sums
     warnings.filterwarnings("ignore", "overflow encountered in scalar", RuntimeWarning, r"idleband\.kernels\.rng")
 
 
 def stream(seed: int, replication: int, name: int) -> Rng:
-    """The generator of one named stream.
+    """Return the generator of a stream.
 
     >>> stream(0, 0, STATES).shape
     (2,)
     """
     state, gamma = np.random.SeedSequence(seed, spawn_key=(replication, name)).generate_state(2, np.uint64)
     step = int(gamma) | 1
-    if (step ^ (step >> 1)).bit_count() < 24:  # too regular a step mixes badly: section 5 of the paper above
+    if (step ^ (step >> 1)).bit_count() < 24:  # regular steps mix badly (section 5 of the paper)
         step ^= 0xAAAAAAAAAAAAAAAA
     return np.array([state, step], np.uint64)
 
 
 @jit
 def next_word(rng: Rng) -> np.uint64:
-    """64 random bits."""
+    """Return 64 random bits."""
     rng[0] += rng[1]
     z = rng[0]
     z = (z ^ (z >> _30)) * _MIX1
@@ -58,7 +55,7 @@ def next_word(rng: Rng) -> np.uint64:
 
 @jit
 def uniform(rng: Rng) -> float:
-    """A draw from [0, 1), on a grid of 2^-53.
+    """Draw from the uniform distribution on [0, 1), on a grid of 2^-53.
 
     >>> 0 <= uniform(stream(0, 0, POLICY)) < 1
     True
@@ -68,8 +65,8 @@ def uniform(rng: Rng) -> float:
 
 @jit
 def fill_uniform(rng: Rng, out: npt.NDArray[np.float64]) -> None:
-    """The next out.size draws of `uniform`, into a flat array."""
-    state, gamma = rng[0], rng[1]  # in registers: a store to `out` might change `rng` for all the compiler knows
+    """Write the next out.size draws of `uniform` into a one-dimensional array."""
+    state, gamma = rng[0], rng[1]  # in registers: `out` may alias `rng` as far as the compiler can see
     for i in range(out.size):
         state += gamma
         z = (state ^ (state >> _30)) * _MIX1
@@ -80,14 +77,14 @@ def fill_uniform(rng: Rng, out: npt.NDArray[np.float64]) -> None:
 
 @jit
 def normal(rng: Rng) -> float:
-    """A standard normal draw (Box and Muller)."""
+    """Draw from the standard normal distribution (Box and Muller)."""
     radius = math.sqrt(-2.0 * math.log(1.0 - uniform(rng)))
     return radius * math.cos(2.0 * math.pi * uniform(rng))
 
 
 @jit
 def gamma(rng: Rng, shape: float) -> float:
-    """A gamma draw of any shape > 0 and scale 1 (Marsaglia and Tsang 2000)."""
+    """Draw from the gamma distribution with shape > 0 and scale 1 (Marsaglia and Tsang 2000)."""
     boost = 1.0
     if shape < 1.0:
         boost = (1.0 - uniform(rng)) ** (1.0 / shape)
@@ -105,6 +102,6 @@ def gamma(rng: Rng, shape: float) -> float:
 
 @jit
 def beta(rng: Rng, a: float, b: float) -> float:
-    """A beta draw, a and b > 0."""
+    """Draw from the beta distribution with parameters a > 0 and b > 0."""
     x = gamma(rng, a)
     return x / (x + gamma(rng, b))

@@ -1,18 +1,18 @@
-"""The M largest of K values, by one rule for ties: the lowest channel number wins.
+"""Selection of the M largest of K values. Ties go to the channel with the lowest index.
 
-Quickselect without unpredictable branches: a few dozen nanoseconds for ten channels, linear in K for thousands.
-`scratch` must hold 2 K numbers.
+Quickselect without unpredictable branches: it takes some tens of nanoseconds for ten channels and is linear in K for
+thousands. `scratch` must have 2 K elements.
 """
 
 from idleband.arrays import Flags, Floats, Ints
 from idleband.kernels.compile import jit
 
-_SMALL = 16  # up to so many values, comparing all pairs is faster than partitioning
+_SMALL = 16  # up to this number of values, comparing all pairs is faster than partitioning
 
 
 @jit
 def gather(values: Floats, allowed: Flags, scratch: Floats) -> int:
-    """Copy the allowed values to the front of scratch; how many there are."""
+    """Copy the allowed values to the front of `scratch` and return their number."""
     n = 0
     for k in range(values.size):
         scratch[n] = values[k]
@@ -22,7 +22,7 @@ def gather(values: Floats, allowed: Flags, scratch: Floats) -> int:
 
 @jit
 def mth_largest(a: Floats, n: int, m: int) -> float:
-    """The m-th largest of a[:n], 1 <= m <= n; reorders a[:n] and uses a[n : n + 16]."""
+    """Return the m-th largest of a[:n], 1 <= m <= n; reorders a[:n] and overwrites a[n : n + 16]."""
     first, last, want = 0, n, m - 1
     while last - first > _SMALL:
         x, y, z = a[first], a[(first + last) >> 1], a[last - 1]
@@ -42,7 +42,7 @@ def mth_largest(a: Floats, n: int, m: int) -> float:
             a[i] = a[equal]
             a[equal] = value
             equal += value == pivot
-        if want < equal or equal == first:  # the second only if there is a nan: then no answer is right, but end
+        if want < equal or equal == first:  # the second only with a nan: no result is right, but terminate
             return pivot
         first = equal
     rank = n - first  # the rank of a[i] among a[first:last] is kept in a[rank + i]
@@ -61,9 +61,29 @@ def mth_largest(a: Floats, n: int, m: int) -> float:
 
 @jit
 def top_m(index: Floats, allowed: Flags, m: int, scratch: Floats, picks: Ints) -> int:
-    """Write the m allowed channels with the largest index into picks, in channel order; how many (fewer if fewer are
-    allowed). picks must hold K numbers, scratch 2 K.
+    """Select the m allowed channels with the largest index.
 
+    Parameters
+    ----------
+    index : array of float, shape (K,)
+        Index of each channel.
+    allowed : array of bool, shape (K,)
+        Channels that may be selected, such as ``slot.available``.
+    m : int
+        Number of channels to select.
+    scratch : array of float, shape (2 * K,)
+        Working array, such as ``slot.scratch``.
+    picks : array of int, shape (K,)
+        Receives the selected channels in increasing order.
+
+    Returns
+    -------
+    int
+        Number of selected channels: m, or less if fewer are allowed.
+
+    Examples
+    --------
+    >>> import numpy as np
     >>> picks = np.zeros(4, np.int64)
     >>> top_m(np.array([0.1, 0.9, 0.9, 0.9]), np.ones(4, np.bool_), 2, np.zeros(8), picks), picks[:2].tolist()
     (2, [1, 2])
@@ -87,7 +107,7 @@ def top_m(index: Floats, allowed: Flags, m: int, scratch: Floats, picks: Ints) -
 
 @jit
 def top_sum(values: Floats, allowed: Flags, m: int, scratch: Floats) -> float:
-    """The sum of the m largest allowed values (of all of them if fewer are allowed)."""
+    """Return the sum of the m largest allowed values (of all of them if fewer are allowed)."""
     n = gather(values, allowed, scratch)
     m = min(m, n)
     if m <= 0:

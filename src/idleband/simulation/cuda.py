@@ -15,7 +15,7 @@ import numpy.typing as npt
 from numba import cuda
 
 from idleband.errors import InputError
-from idleband.kernels.compile import jit, specialise
+from idleband.kernels.compile import jit, resolve_modules, resolved, specialise
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.scenario.perturbation import PerturbationModel
 from idleband.scenario.scenario import Scenario
@@ -52,9 +52,12 @@ def run_on_gpu(
 
 def _kernel(case: ConfiguredPolicy, model: PerturbationModel, example: tuple[Any, ...]) -> Any:
     """The kernel of a policy under a model: the loop with both bound, around memory like the example's."""
-    path_of, tally_of, state_of, rng_of = (_member(part) for part in example)
+    resolve_modules()
+    path_of, tally_of, state_of, rng_of = (resolved(_member(part)) for part in example)
     bindings = {"select": case.policy.select, "update": case.policy.update} | model_bindings(model).functions
-    run = specialise(loop.run, "run_on_gpu", bindings, cached=False)
+    run = specialise(
+        loop.run, "run_on_gpu", {name: resolved(function) for name, function in bindings.items()}, cached=False
+    )
 
     def kernel(setup: Any, path: Any, tally: Any, state: Any, rng: Any, last: int, broken: Any) -> None:
         i = cuda.grid(1)

@@ -10,7 +10,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from idleband import validation
 from idleband.arrays import Floats, Ints
@@ -249,6 +248,8 @@ def learned_chains(result: Result, level: float = 0.95) -> "pandas.DataFrame":
             f"policy {result.policy}: keeps no chains, or its states are not kept (in a stored study they are not);"
             " must be a fresh run of mp-belief, mp-belief-lucb or mp-belief-nucb"
         )
+    from scipy.special import ndtri  # slow to import, and not always needed
+
     z = float(ndtri(0.5 + validation.number(level, "level", 0, 1, above=True) / 2))
     rows = []
     for replication, state in enumerate(result.state):

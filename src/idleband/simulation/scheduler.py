@@ -15,7 +15,7 @@ import numpy as np
 
 from idleband import validation
 from idleband.arrays import Floats, Ints
-from idleband.kernels import compile
+from idleband.kernels.interrupt import interruptible
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.progress import SILENT, Progress
 from idleband.scenario.scenario import Scenario
@@ -136,7 +136,7 @@ def _compile(scheduled: ScheduledTask, progress: Progress) -> None:
     """Compile the loop of a task, or load it from the cache."""
     configured = scheduled.task.configured
     progress.compiling("the references" if configured is None else configured.policy.name)
-    with compile.interruptible():
+    with interruptible():
         if configured is None:
             ReferenceRun.start(scheduled.scenario, scheduled.horizon, scheduled.seed, 0).to(0)
         else:

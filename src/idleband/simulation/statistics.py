@@ -4,7 +4,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
 from idleband.arrays import Floats
 
@@ -34,6 +33,8 @@ def student_t(values: Floats, level: float = 0.95) -> tuple[Floats, Floats]:
     mean = np.asarray(values.mean(axis=0))
     if R < 2:
         return mean, np.full(mean.shape, np.inf)
+    from scipy.special import stdtrit  # slow to import, and not always needed
+
     half = stdtrit(R - 1, 0.5 + level / 2) * values.std(axis=0, ddof=1) / math.sqrt(R)
     return mean, np.asarray(half)
 
@@ -65,4 +66,6 @@ def p_value(differences: Floats) -> float:
     spread = float(np.std(differences, ddof=1))
     if spread == 0:  # every replication gave the same
         return 0.0
+    from scipy.special import stdtr
+
     return float(2 * stdtr(R - 1, -abs(mean) / (spread / math.sqrt(R))))

@@ -1,0 +1,44 @@
+"""Private interfaces of dependencies that the package or its tests rely on.
+
+A failure here means that a new version of a dependency has changed one of them: adapt the module that is named, then
+raise the upper bound of the version in pyproject.toml.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from llvmlite.binding import ExecutionEngine
+from xdist.scheduler import LoadScopeScheduling
+
+from idleband.kernels.compile import ALLOCATING, INTERPRETED, OPTIONS, LazyFunction, compiler, jit
+from idleband.kernels.interrupt import CALLBACK_PREFIX
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+def test_numba_option_nrt_forbids_allocation() -> None:
+    def allocates(n: int) -> float:
+        return np.ones(n).sum()
+
+    numba = compiler()
+    assert numba.njit(**ALLOCATING)(allocates)(3) == 3.0
+    with pytest.raises(numba.core.errors.NumbaError):
+        numba.njit(**OPTIONS)(allocates)(3)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+def test_numba_accepts_a_lazy_function_in_compiled_code() -> None:
+    double: Any = jit(lambda x: 2 * x)
+    assert isinstance(double, LazyFunction)
+    numba = compiler()
+    assert numba.typeof(double) == numba.typeof(double.dispatcher), "kernels/compile.py: `_numba_type_` is not used"
+    assert numba.njit(lambda x: double(x) + 1)(3) == 7
+
+
+def test_names_of_llvmlite_callbacks() -> None:
+    names = [name for name in dir(ExecutionEngine) if name.startswith(CALLBACK_PREFIX)]
+    assert len(names) == 2, "kernels/interrupt.py: the callbacks of llvmlite have other names"
+
+
+def test_xdist_scheduler_asks_for_the_scope_of_a_test() -> None:
+    assert callable(getattr(LoadScopeScheduling, "_split_scope", None)), "tests/conftest.py: `_split_scope` is gone"
