@@ -79,7 +79,9 @@ for file in sys.argv[1:]:
 
 
 def run_blocks(page: Path, folder: Path) -> list[str]:
-    """Run the Python blocks of a page, each as a script, in one process. Return what each printed."""
+    """Run the Python blocks of a page, each as a script, in one process. Return what each printed.
+
+    A block of text right after a block of Python is its output."""
     files = []
     for i, block in enumerate(blocks(page, "python")):
         (folder / f"block{i}.py").write_text(block)
@@ -92,8 +94,12 @@ def run_blocks(page: Path, folder: Path) -> list[str]:
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=page_id)
 def test_python_blocks(page: Path, tmp_path: Path) -> None:
     printed = run_blocks(page, tmp_path)
+    shown = re.findall(r"```python\n.*?```(?:\n\n```text\n(.*?)```)?", page.read_text(), re.DOTALL)
+    for output, expected in zip(printed, shown, strict=True):
+        if expected:
+            assert output == expected
     if page == README:
-        assert printed[0] == blocks(page, "text")[0]
+        assert any(shown)
         assert (tmp_path / "reward.png").read_bytes().startswith(b"\x89PNG")
 
 

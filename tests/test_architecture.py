@@ -1,0 +1,57 @@
+"""docs/architecture.md names files and functions that exist, and all modules of the package."""
+
+import re
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.test_paper_map import names_in, references
+
+PAGE = (ROOT / "docs/architecture.md").read_text()
+PACKAGE = ROOT / "src/idleband"
+WALKS = {
+    title: re.findall(r"^\d+\. (.*?)(?=^\d+\. |\Z)", text, re.DOTALL | re.MULTILINE)
+    for title, text in re.findall(r"^### (.*?)\n(.*?)(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE)
+}
+
+
+def steps(walk: str) -> list[tuple[str, list[str]]]:
+    """The file and the functions of each step, which come before the dash."""
+    found = []
+    for step in WALKS[walk]:
+        (reference,) = references(step.partition(" - ")[0])
+        found.append(reference)
+    return found
+
+
+def test_there_are_six_walks() -> None:
+    assert list(WALKS) == [
+        "`idleband run`",
+        "`ib.simulate`",
+        "`idleband reproduce`",
+        "HTTP decide",
+        "HTTP report",
+        "Restart from the journal",
+    ]
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_files_and_functions_of_a_walk_exist(walk: str) -> None:
+    found = steps(walk)
+    assert len(found) >= 4
+    for file, names in found:
+        assert names, file
+        assert set(names) <= names_in(PACKAGE / file), file
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_a_walk_does_not_return_to_a_file(walk: str) -> None:
+    files = [file for file, _ in steps(walk)]
+    assert len(set(files)) == len(files)
+
+
+def test_every_module_is_listed() -> None:
+    modules = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
+    modules = {module for module in modules if not module.endswith(("__init__.py", "__main__.py"))}
+    listed = re.findall(r"^\| `([\w/]+\.py)` \|", PAGE, re.MULTILINE)
+    assert sorted(listed) == sorted(modules)
