@@ -91,6 +91,7 @@ def run_blocks(page: Path, folder: Path) -> list[str]:
     return re.split(r"end of block\d+\.py\n", done.stdout)[:-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=page_id)
 def test_python_blocks(page: Path, tmp_path: Path) -> None:
     printed = run_blocks(page, tmp_path)
@@ -132,6 +133,7 @@ def test_commands_on_pages_exist(page: Path) -> None:
             build_parser().parse_args(shlex.split(line)[1:])
 
 
+@pytest.mark.slow
 def test_commands_of_the_readme(tmp_path: Path) -> None:
     lines = commands(README)
     assert len(lines) >= 3
@@ -139,6 +141,7 @@ def test_commands_of_the_readme(tmp_path: Path) -> None:
     assert printed["idleband cost S4 ch1,ch2,ch3,ch4,ch5"].strip() == "0.155"
 
 
+@pytest.mark.slow
 def test_commands_of_the_tutorial(tmp_path: Path) -> None:
     """With the files that the tutorial asks for."""
     page = ROOT / "docs/tutorial.md"
@@ -153,11 +156,13 @@ def test_commands_of_the_tutorial(tmp_path: Path) -> None:
     assert ib.load(tmp_path / "results/greedy").labels == ["greedy", "mp-ucb"]
 
 
+@pytest.mark.slow
 def test_commands_of_the_guide_to_comparisons(tmp_path: Path) -> None:
     run_commands(commands(ROOT / "docs/how-to/compare-policies.md"), tmp_path)
     assert "rca-m" in ib.load(tmp_path / "results/mine").labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=page_id)
 def test_console_examples(page: Path, tmp_path: Path) -> None:
     for block in blocks(page, "console"):
@@ -186,6 +191,7 @@ def test_make_docs_treats_warnings_as_errors() -> None:
     assert ".venv/bin/python -m sphinx -b html -W --keep-going -q docs site" in planned("docs")
 
 
+@pytest.mark.slow
 def test_make_demo_ranks_policies_and_prints_the_path_of_the_figure(tmp_path: Path) -> None:
     """The command of `make demo`, word for word."""
     (command,) = (line for line in planned("demo") if "idleband compare" in line)
@@ -221,16 +227,18 @@ def serving(command: str, folder: Path) -> Iterator[str]:
             assert process.wait(timeout=30) == 0
 
 
+@pytest.mark.slow
 def test_make_serve_starts_a_service_with_a_simulated_station(tmp_path: Path) -> None:
     """The command of `make serve`, word for word, on a free port: channels are assigned and reported."""
     (command,) = (line for line in planned("serve", "PORT=0") if "idleband serve" in line)
     with serving(command.removeprefix(".venv/bin/"), tmp_path) as url, Client(url) as client:
         deadline = time.monotonic() + 120
-        while client.snapshot()["counts"]["reported"] < 50:
+        while client.status()["counts"]["reported"] < 50:
             assert time.monotonic() < deadline
             time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_requests_of_the_guide_to_the_service(tmp_path: Path) -> None:
     page = ROOT / "docs/how-to/run-the-service.md"
     start, requests = blocks(page, "sh")
@@ -243,7 +251,7 @@ def test_requests_of_the_guide_to_the_service(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stdout + done.stderr
             assert '"learned":[0]' in done.stdout
             with Client(url, "second") as second:
-                assert second.snapshot()["settings"]["parameters"]["beta"] == 0.5
+                assert second.status()["settings"]["parameters"]["beta"] == 0.5
         (tmp_path / "client.py").write_text(client.replace("8765", port))
         done = shell(f"{shlex.quote(sys.executable)} client.py", tmp_path)
         assert done.returncode == 0, done.stderr
@@ -260,6 +268,7 @@ def test_toml_blocks() -> None:
         from_table(data["scenario"])
 
 
+@pytest.mark.slow
 def test_examples_run(tmp_path: Path) -> None:
     folder = with_examples(tmp_path)
     for command in (

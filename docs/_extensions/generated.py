@@ -109,13 +109,12 @@ def http() -> Iterator[str]:
 
 def openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of a service."""
-    import msgspec
-
+    from idleband import __version__
     from idleband.service.app import Service
+    from idleband.service.openapi import openapi
 
     with tempfile.TemporaryDirectory() as folder:
-        service = Service(Path(folder))
-        return msgspec.json.decode(service.document)
+        return openapi(Service(Path(folder)).operations(), __version__, False)
 
 
 def success(operation: dict[str, Any]) -> str:
