@@ -55,7 +55,7 @@ def names_in(path: Path) -> frozenset[str]:
 
 def defined(body: list[ast.stmt]) -> Iterator[str]:
     for statement in body:
-        if isinstance(statement, ast.FunctionDef):
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             yield statement.name
         elif isinstance(statement, ast.ClassDef):
             yield statement.name

@@ -6,6 +6,7 @@ policy from the registry.
 """
 
 import argparse
+import ast
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -109,9 +110,10 @@ def http() -> Iterator[str]:
 
 def openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of a service."""
+    from idleband.service.openapi import openapi
+
     from idleband import __version__
     from idleband.service.app import Service
-    from idleband.service.openapi import openapi
 
     with tempfile.TemporaryDirectory() as folder:
         return openapi(Service(Path(folder)).operations(), __version__, False)
@@ -170,4 +172,44 @@ def parameters() -> Iterator[str]:
         yield from table(("parameter", "type", "default", "meaning"), rows) if rows else ["It has no parameters.\n"]
 
 
-GENERATED: dict[str, Callable[[], Iterator[str]]] = {"commands": commands, "http": http, "parameters": parameters}
+# --- modules ---------------------------------------------------------------------------------------------------------
+
+LAYERS = (
+    "cli",
+    "paper",
+    "service",
+    "reporting",
+    "experiments",
+    "allocator",
+    "simulation",
+    "policies",
+    "scenario",
+    "kernels",
+    "",  # modules outside packages
+)
+
+
+def modules() -> Iterator[str]:
+    """List every module with the first sentence of its docstring, layer by layer."""
+    import idleband
+
+    package = Path(idleband.__file__).parent
+    for layer in LAYERS:
+        files = sorted((package / layer).rglob("*.py") if layer else package.glob("*.py"))
+        rows = [(f"`{file.relative_to(package)}`", summary(file)) for file in files if not file.name.startswith("__")]
+        yield f"### {layer}/\n" if layer else "### other modules\n"
+        yield from table(("module", "content"), rows)
+
+
+def summary(file: Path) -> str:
+    """Return the first sentence of the docstring of a module."""
+    text = ast.get_docstring(ast.parse(file.read_text())) or ""
+    return re.split(r"(?<=[.:])\s", " ".join(text.partition("\n\n")[0].split()))[0].rstrip(":")
+
+
+GENERATED: dict[str, Callable[[], Iterator[str]]] = {
+    "commands": commands,
+    "http": http,
+    "parameters": parameters,
+    "modules": modules,
+}
