@@ -1,184 +1,276 @@
-"""The watch page and the playground in a real browser, before a real service with a simulated base station."""
+"""The watch page and the playground in a browser, with a service and a simulated base station."""
 
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Timer
 
 import pytest
 
 from idleband.service.client import Client
-from tests.service.chromium import Tab, binary, tab
+from tests.service.chromium import TIMEOUT, Tab, find_browser, open_tab
 
-pytestmark = pytest.mark.skipif(binary() is None, reason="there is no Chromium on the PATH")
+pytestmark = pytest.mark.skipif(find_browser() is None, reason="Chromium is not installed")
 
 WIDE, PHONE = 1280, 360
-COMPILED = 120.0  # seconds in which two policies are, by whoever comes first
+ROW = "#rows tr:nth-child(3)"
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a service that lives."""
+    """The address of a service with a simulated base station."""
     data = tmp_path_factory.mktemp("service")
     command = [sys.executable, "-m", "idleband", "serve", "--policy", "mp-ucb", "--channels", "10", "--users", "5"]
-    command += ["--dimension", "8", "--data", str(data), "--station", "S1", "--pace", "50", "--port", "0"]
+    command += ["--dimension", "8", "--data", str(data), "--station", "S1", "--pace", "10", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        late = Timer(COMPILED, process.kill)  # a line that never comes would be waited for without end
-        late.start()
+        timer = Timer(TIMEOUT, process.kill)  # ends the wait below if the service does not start
+        timer.start()
         try:
             assert process.stdout is not None
             url = process.stdout.readline().split()[-1]
-            with Client(url, patience=60) as client:
+            with Client(url, patience=TIMEOUT) as client:
                 client.snapshot()
-            late.cancel()
+            timer.cancel()
             yield url
         finally:
-            late.cancel()
+            timer.cancel()
             process.terminate()
-            assert process.wait(timeout=30) == 0
+            assert process.wait(timeout=TIMEOUT) == 0
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    with tab(tmp_path_factory.mktemp("browser")) as page:
-        yield page
+    with open_tab(tmp_path_factory.mktemp("browser")) as tab:
+        yield tab
 
 
 @pytest.fixture
 def page(browser: Tab) -> Iterator[Tab]:
-    """A page in which nothing goes wrong."""
-    browser.call(
-        "Page.navigate", url="about:blank"
-    )  # what the test before left is gone, a hash is not all that changes
+    """A tab; after the test it must not have logged an error."""
+    browser.call("Page.navigate", url="about:blank")  # a changed fragment alone would not load the page again
     browser.errors.clear()
     yield browser
-    browser.value("0")  # all that was logged before this is read with the answer
+    browser.value("0")  # reads everything that was logged before
     assert browser.errors == []
 
 
-def assert_fits(page: Tab) -> None:
-    """Nothing is wider than the window: the page does not scroll sideways."""
+def assert_fits_phone(page: Tab, *tables: str) -> None:
+    """Neither the page nor one of the tables is wider than the window."""
     assert page.value("document.documentElement.scrollWidth") == page.value("innerWidth") == PHONE
+    for table in tables:
+        assert page.value(f"document.querySelector({table!r}).scrollWidth") <= page.value(
+            f"document.querySelector({table!r}).clientWidth"
+        ), table
 
 
-def test_watch(service: str, page: Tab) -> None:
+def open_watch(page: Tab, url: str, width: int = WIDE) -> None:
+    page.open(url, width)
+    page.until("document.querySelector('#state').textContent === 'Live'")
+    page.until("document.querySelectorAll('#rows tr.now').length === 5")
+
+
+# --- the watch page --------------------------------------------------------------------------------------------------
+
+
+def test_watch_follows_the_allocator(service: str, page: Tab) -> None:
+    open_watch(page, f"{service}/")
+    for part in ("#slot", "#rows", "#totals", "#assigned-by", "#strip-note"):
+        before = page.text(part)
+        page.until(f"document.querySelector({part!r}).textContent !== {before!r}")
+    page.until("document.querySelectorAll('#chart path.line[d^=M]').length === 3")
+
+
+def test_watch_shows_channel_indices_from_zero(service: str, page: Tab) -> None:
+    open_watch(page, f"{service}/")
+    names = page.value("[...document.querySelectorAll('#rows th span')].map((one) => one.textContent).join()")
+    assert names == "0,1,2,3,4,5,6,7,8,9"
+
+
+def test_watch_explains_slots_of_the_strip(service: str, page: Tab) -> None:
+    """One slot is selected with the mouse, the one before it with the keyboard."""
+    open_watch(page, f"{service}/")
+    page.until("document.querySelector('#strip-note').textContent.startsWith('Slots')")
+    page.click("#strip-canvas", across=0.9)
+    page.until("!document.querySelector('#terms-box').hidden")
+    slot = int(page.text("#why-title").rpartition(" ")[2].replace(",", ""))
+    assert page.text("#why").startswith(f"Slot {slot}: ")
+    assert page.value("document.querySelectorAll('#terms tr').length") == 10
+    assert "mean reward" in page.text("#terms-note")
+    page.value("document.querySelector('#strip').focus()")
+    page.press("ArrowLeft")
+    page.press("Enter")
+    page.until(f"document.querySelector('#why').textContent.startsWith('Slot {slot - 1}:')")
+    page.click("#follow")
+    page.until("document.querySelector('#terms-box').hidden")
+
+
+def test_watch_vacates_and_restores_a_channel(service: str, page: Tab) -> None:
+    open_watch(page, f"{service}/")
     with Client(service) as client:
-        page.open(f"{service}/", WIDE)
-        page.until("document.querySelector('#state').textContent === 'Live'")
-        for place in ("#slot", "#rows", "#totals", "#handed-by", "#strip-note"):
-            before = page.text(place)
-            page.until(f"document.querySelector({place!r}).textContent !== {before!r}")
-        page.until("document.querySelectorAll('#rows tr.now').length === 5")
-        assert page.value("[...document.querySelectorAll('#rows th')].map((one) => one.textContent).join()") == (
-            "1,2,3,4,5,6,7,8,9,10"
-        )
-        page.until("document.querySelectorAll('#chart path.line[d^=M]').length === 3")
-
-        # A slot of the strip is explained: by the mouse, then an earlier one by the keys.
-        page.until("document.querySelector('#strip-note').textContent.startsWith('Slots')")
-        page.click("#strip-canvas", across=0.9)
-        page.until("!document.querySelector('#terms-box').hidden")
-        chosen = int(page.text("#why-title").rpartition(" ")[2].replace(",", ""))
-        assert page.text("#why").startswith(f"Slot {chosen}: channels ")
-        assert page.value("document.querySelectorAll('#terms tr').length") == 10
-        assert "mean reward" in page.text("#terms-note")
-        page.value("document.querySelector('#strip').focus()")
-        page.press("ArrowLeft")
-        page.press("Enter")
-        page.until(f"document.querySelector('#why').textContent.startsWith('Slot {chosen - 1}:')")
-        page.click("#follow")
-        page.until("document.querySelector('#terms-box').hidden")
-
-        # A channel is vacated and restored.
-        page.click("#rows tr:nth-child(3) button")
-        page.until("document.querySelector('#rows tr:nth-child(3)').textContent.includes('vacated')")
-        assert client.snapshot()["channel"][2]["vacated"]
-        page.click("#rows tr:nth-child(3) button")
-        page.until("!document.querySelector('#rows tr:nth-child(3)').textContent.includes('vacated')")
-        assert not client.snapshot()["channel"][2]["vacated"]
-
-        page.open(f"{service}/?name=main", PHONE)
-        page.until("document.querySelectorAll('#rows tr.now').length === 5")
-        page.click("#explain-last")
-        page.until("document.querySelectorAll('#terms tr').length === 10")
-        assert_fits(page)
+        for vacated in (True, False):
+            page.click(f"{ROW} button")
+            page.until(f"document.querySelector('{ROW}').textContent.includes('vacated') === {str(vacated).lower()}")
+            assert client.snapshot()["channel"][2]["vacated"] is vacated
 
 
-def test_no_such_allocator(service: str, page: Tab) -> None:
+def test_watch_fits_a_phone(service: str, page: Tab) -> None:
+    open_watch(page, f"{service}/?name=main", PHONE)
+    page.click("#explain-last")
+    page.until("document.querySelectorAll('#terms tr').length === 10")
+    assert_fits_phone(page, "#channels", "#terms-scroll")
+
+
+def test_watch_lists_allocators_when_the_name_is_unknown(service: str, page: Tab) -> None:
     page.open(f"{service}/?name=nope", WIDE)
     page.until("document.querySelector('#error a')")
-    assert page.text("#error") == "There is no allocator named nope. Those there are: main."
+    assert page.text("#error") == "There is no allocator named nope. Existing allocators: main."
     assert page.text("#state") == "Not connected"
     page.click("#error a")
     page.until("document.querySelector('#state')?.textContent === 'Live'")
 
 
-def fill(page: Tab, selector: str, text: str) -> None:
-    page.value(
-        f"document.querySelector({selector!r}).value = {text!r},"
-        f" document.querySelector({selector!r}).dispatchEvent(new Event('input', {{bubbles: true}}))"
-    )
+# --- the playground --------------------------------------------------------------------------------------------------
+
+POLICIES = "policy=mp-random&policy=mp-ucb:L=2"  # quick to compile
 
 
-def test_playground(service: str, page: Tab) -> None:
-    settings = "scenario=S2&users=3&slots=2000&replications=2&policy=mp-random&policy=mp-ucb:L=2&show=reward"
-    page.open(f"{service}/playground#{settings}", WIDE)
+def open_playground(page: Tab, url: str, width: int = WIDE) -> None:
+    page.open(url, width)
     page.until("!document.querySelector('#run').disabled")
-    # A link fills the form, and runs nothing.
-    assert page.text("#status").startswith("Press Run")
-    assert page.value("[...document.querySelectorAll('.policy')].length") == 2
-    assert page.value("document.querySelector('.changed input').value") == "2"
-    page.click("#run")
-    page.until("document.querySelector('#status').textContent.startsWith('Done: 2,000 slots')", COMPILED)
-    assert page.text("#error") == ""
-    for line in ("s0", "s1"):
-        points = page.value(f"document.querySelector('#chart > svg .line.{line}').getAttribute('d')").count("L")
-        assert points > 50
-        assert page.value(f"document.querySelector('#chart > svg .band.{line}').getAttribute('d')").endswith("Z")
-    assert page.text("#results").startswith("mp-random")
-    assert "mp-ucb L=2" in page.text("#results")
 
-    # The axis is the lines', from zero at the least; bands over two replications are far wider, and cut off.
-    assert not page.text("#chart text.y").startswith("−")
+
+def run_to_the_end(page: Tab) -> None:
+    page.click("#run")
+    page.until("document.querySelector('#status').textContent.startsWith('Done')")
+    assert page.text("#error") == ""
+
+
+def test_playground_shows_rewards_and_paired_differences(service: str, page: Tab) -> None:
+    open_playground(page, f"{service}/playground#scenario=S2&users=3&slots=500&replications=2&{POLICIES}")
+    assert page.text("#status").startswith("Press Run")  # a link fills the form and does not start a run
+    assert page.value("document.querySelectorAll('.policy').length") == 2
+    assert page.value("document.querySelector('.changed input').value") == "2"
+    run_to_the_end(page)
+    assert page.text("#curves-title") == "Reward per slot"
+    for line in ("s0", "s1"):
+        assert page.value(f"document.querySelector('#chart > svg .line.{line}').getAttribute('d')").count("L") > 40
+        assert page.value(f"document.querySelector('#chart > svg .band.{line}').getAttribute('d')").endswith("Z")
+    assert page.text("#results-difference") == "Minus mp-ucb L=2"  # the better policy is the reference by default
+    assert page.value("[...document.querySelectorAll('#results th')].map((one) => one.textContent).join()") == (
+        "mp-random,mp-ucb L=2"
+    )
+    assert page.text("#results tr:first-child td:nth-child(3)").startswith("−")
+    assert page.value("document.querySelectorAll('#difference-chart > svg .line[d^=M]').length") == 1
+
+    page.fill("#reference", "mp-random")
+    assert page.text("#difference-title") == "Reward per slot minus that of mp-random"
+    assert not page.text("#results tr:last-child td:nth-child(3)").startswith("−")
+
+    # The y axis is chosen for the lines. Bands over two replications are wider and are cut off.
     page.value("plot = document.querySelector('#chart .band').ownerSVGElement")
     lines = "[...document.querySelectorAll('#chart > svg .line')]"
     assert page.value(f"Math.max(...{lines}.map((one) => one.getBBox().height)) / plot.height.baseVal.value") > 0.4
     assert page.value("getComputedStyle(plot).overflow") == "hidden"
 
-    # A mistake is told in one line, and nothing runs; it is gone when it is put right.
-    fill(page, "#users", "11")
-    page.click("#run")
-    page.until("document.querySelector('#error').textContent.startsWith('Users: must be')")
-    assert page.value("document.querySelector('[aria-invalid=true]').id") == "users"
-    fill(page, "#users", "4")
-    assert page.value("document.querySelector('[aria-invalid=true]')") is None
-    assert page.text("#error") == ""
+    for view, title in (
+        ("static", "Regret against the best fixed channels"),
+        ("paper-static", "R(t) / (M ln t), best fixed channels"),
+    ):
+        page.fill("#show", view)
+        assert page.text("#curves-title") == title
+        assert page.value("document.querySelector('#difference-box').hidden")
+        assert f"show={view}" in page.value("location.hash")
 
-    # What is shown is told of the run, not of the form; a run that is stopped before it has anything leaves it there.
-    of = "Scenario S2, linear perturbation, 3 users, 2,000 slots, 2 replications, seed 0"
-    fill(page, "#slots", "1000000")
-    assert page.text("#run-of") == of
+
+def test_playground_marks_invalid_fields_with_one_line(service: str, page: Tab) -> None:
+    open_playground(page, f"{service}/playground#{POLICIES}")
+    for field, value, line in (
+        ("users", "11", "Users: must be a whole number from 1 to 10."),
+        ("channels", "51", "Channels: must be a whole number from 1 to 50."),
+        ("p01", "0.1, 0.2", "p01: has 2 values; must be one value for all channels, or 10 values, one per channel."),
+        ("p10", "0.1, 1.2", "p10: 1.2 must be a number above 0 and at most 1."),
+        ("p10", "", "p10: must be one value for all channels, or 10 values, one per channel."),
+    ):
+        valid = page.value(f"document.querySelector('#{field}').value")
+        page.fill(f"#{field}", value)
+        page.click("#run")
+        page.until(f"document.querySelector('#error').textContent === {line!r}")
+        assert page.value("document.querySelector('[aria-invalid=true]').id") == field
+        page.fill(f"#{field}", valid)
+        assert page.value("document.querySelector('[aria-invalid=true]')") is None
+        assert page.text("#error") == ""
+    assert page.text("#status").startswith("Press Run")
+
+
+def test_playground_runs_with_edited_channels(service: str, page: Tab) -> None:
+    open_playground(page, f"{service}/playground#slots=100&replications=1&{POLICIES}")
+    page.fill("#channels", "12")
+    assert page.value("document.querySelector('#p01').value.split(',').length") == 12  # continued from the start
+    page.fill("#channels", "3")
+    assert page.value("document.querySelector('#p01').value") == "0.01, 0.01, 0.02"
+    page.fill("#p10", "0.3")
+    page.fill("#users", "2")
+    link = page.value("location.href")
+    assert "channels=3&users=2&p01=0.01,0.01,0.02&p10=0.3" in link
+    run_to_the_end(page)
+    assert page.text("#run-of").startswith("Scenario S1 with other channels (K = 3), linear perturbation, 2 users")
+
+    page.call("Page.navigate", url="about:blank")
+    open_playground(page, link)
+    assert page.value(
+        "['channels', 'users', 'p01', 'p10'].map((id) => document.getElementById(id).value).join('; ')"
+    ) == ("3; 2; 0.01, 0.01, 0.02; 0.3")
+    page.click("#restore")
+    assert page.value("document.querySelector('#channels').value") == "10"
+    assert "channels" not in page.value("location.hash")
+
+
+def test_playground_keeps_the_previous_run_until_the_next_has_a_point(service: str, page: Tab) -> None:
+    open_playground(page, f"{service}/playground#slots=100&replications=1&{POLICIES}")
+    run_to_the_end(page)
+    shown = "Scenario S1, linear perturbation, 5 users, 100 slots, 1 replication, seed 0"
+    page.fill("#slots", "1000000")
+    page.fill("#replications", "10")
+    assert page.text("#run-of") == shown
     page.value("document.querySelector('#run').click(), document.querySelector('#stop').click()")
     page.until("document.querySelector('#status').textContent.startsWith('Stopped after 0 slots.')")
-    assert page.text("#run-of") == of
-    assert page.text("#results-at") == "After 2,000 slots"
+    assert page.text("#run-of") == shown
+    assert page.text("#results-at") == "After 100 slots"
+
+    # Stopped by the page itself at the first point, however fast the run is.
+    page.value(
+        "new MutationObserver(() => document.querySelector('#stop').click())"
+        ".observe(document.querySelector('#run-of'), {childList: true, characterData: true, subtree: true}), 0"
+    )
     page.click("#run")
-    page.until(f"document.querySelector('#run-of').textContent !== {of!r}")
-    page.click("#stop")
-    page.until("/^Stopped after [1-9][0-9,]* slots/.test(document.querySelector('#status').textContent)")
-    assert page.text("#run-of") == of.replace("3 users, 2,000", "4 users, 1,000,000")
-
-    page.open(f"{service}/playground?", PHONE)
-    page.until("!document.querySelector('#run').disabled")
-    page.value("document.querySelector('.policy details').open = true")
-    assert_fits(page)
+    page.until("/^Stopped after [1-9][0-9,]* slot/.test(document.querySelector('#status').textContent)")
+    assert page.text("#run-of") == shown.replace("100 slots, 1 replication,", "1,000,000 slots, 10 replications,")
 
 
-def test_link_that_is_not_understood(service: str, page: Tab) -> None:
-    page.open(f"{service}/playground#policy=nope&users=99", WIDE)
-    page.until("!document.querySelector('#run').disabled")
+def test_playground_explains_contexts_and_fits_a_phone(service: str, page: Tab) -> None:
+    open_playground(page, f"{service}/playground?#slots=100&replications=2&{POLICIES}", PHONE)
+    page.value("for (const one of document.querySelectorAll('details')) one.open = true")
+    explanation = page.text("#about-contexts")
+    for word in ("context", "perturbation", "none", "linear", "quadratic", "cosine"):
+        assert word in explanation
+    assert_fits_phone(page)
+
+
+def test_playground_reports_unknown_parts_of_a_link(service: str, page: Tab) -> None:
+    open_playground(page, f"{service}/playground#policy=nope&users=99")
     assert page.text("#link-error") == (
-        "Not understood in the link: policy = nope. Users: must be a whole number from 1 to 10."
+        "Unknown in the link: policy = nope. Users: must be a whole number from 1 to 10."
     )
     assert page.value("document.querySelector('[aria-invalid=true]').id") == "users"
     assert page.value("document.querySelectorAll('.policy').length") == 3
+
+
+def test_pages_do_not_use_retired_terms() -> None:
+    """Texts of the pages use the terms of the glossary."""
+    import idleband.service
+
+    folder = Path(idleband.service.__file__).parent / "page"
+    text = "\n".join(path.read_text().lower() for path in folder.glob("*.*"))
+    for word in ("handed out", "chance", " told", "spoilt", "a second", "a slot,"):
+        assert word not in text, word

@@ -1,6 +1,6 @@
-"""What the page shows of an allocator beside its state: the last slots, and how the reward has gone since the start.
+"""What the watch page shows of an allocator beside its state: the latest slots, and the mean reward since the start.
 
-For watching only: nothing here is kept when the process ends, and no decision depends on it.
+This data is for display only. It is not stored, and no decision depends on it.
 """
 
 import time
@@ -9,112 +9,118 @@ from dataclasses import dataclass
 from typing import Any
 
 from idleband.allocator.events import Decision, Receipt
+from idleband.arrays import Flags
 from idleband.service.messages import Feedback, Reference
 
-STRIP = 120  # slots in the history strip
-POINTS = 240  # of the curves, at most; then every other one goes
-SECONDS = 5.0  # over which decisions a second are counted
+STRIP_SLOTS = 120  # slots in the strip of recent slots
+MAX_POINTS = 240  # points of a curve; when they are reached, every other one is dropped
+RATE_WINDOW = 5.0  # seconds over which decisions per second are counted
 
-# What became of a channel that was handed out.
-WAITING, FREE, BUSY, SPOILT = range(4)
+# Outcome of one assigned channel, as the page counts them.
+PENDING, PAID, BUSY, PERTURBED = range(4)
 
 
 @dataclass
-class _Open:
-    """A slot that is not reported whole yet."""
+class _OpenSlot:
+    """A slot of which some channels have not been reported yet."""
 
     slot: int
-    outcomes: dict[int, int]  # what became of each channel
-    earned: float = 0.0
+    outcomes: dict[int, int]  # by channel
+    reward: float = 0.0
     reference: Reference | None = None
 
 
 class LiveView:
-    """Told of every decision and every report of one allocator."""
+    """Recent slots and reward curves of one allocator, fed with its decisions and reports."""
 
-    def __init__(self, good: Any, high: float, patience: int) -> None:
+    def __init__(self, good: Flags, high: float, patience: int) -> None:
         self._good, self._high, self._patience = good, high, patience
-        self.changes = 0
-        self._slots: deque[tuple[str, int, dict[int, int]]] = deque(maxlen=STRIP)
-        self._open: dict[str, _Open] = {}  # slots of which something may still be reported
-        self._when: deque[float] = deque()
+        self.changes = 0  # increases with every change of what the page shows
+        self._slots: deque[tuple[str, int, dict[int, int]]] = deque(maxlen=STRIP_SLOTS)
+        self._open: dict[str, _OpenSlot] = {}  # slots that may still be reported, by request_id
+        self._decided_at: deque[float] = deque()
         self._stride = 1
         self._points: list[list[float]] = []
-        self._sums = [0.0, 0.0, 0.0, 0.0, 0.0]  # reward, static, contextual, sub-optimal picks by either
-        self._counted, self._picks = 0, 0  # slots that were reported whole, and channels in them
-        self._known = False  # whether whoever reports says what was possible: a simulator
+        self._sums = [0.0] * 5  # rewards: policy, static, contextual; sub-optimal plays: static, contextual
+        self._complete, self._plays = 0, 0  # slots reported completely, and plays in them
+        self._has_references = False  # only a simulated base station reports references
 
     def decided(self, decision: Decision) -> None:
+        """Add a decision."""
         self.changes += 1
-        request, outcomes = str(decision.request_id), dict.fromkeys(decision.channels, WAITING)
-        self._slots.append((request, decision.slot, outcomes))
-        self._open[request] = _Open(decision.slot, outcomes)
-        while next(iter(self._open.values())).slot <= decision.slot - self._patience:  # it would be late now
+        request_id, outcomes = str(decision.request_id), dict.fromkeys(decision.channels, PENDING)
+        self._slots.append((request_id, decision.slot, outcomes))
+        self._open[request_id] = _OpenSlot(decision.slot, outcomes)
+        while next(iter(self._open.values())).slot <= decision.slot - self._patience:  # a report would be late now
             del self._open[next(iter(self._open))]
         now = time.monotonic()
-        self._when.append(now)
-        while self._when[0] < now - SECONDS:
-            self._when.popleft()
+        self._decided_at.append(now)
+        while self._decided_at[0] < now - RATE_WINDOW:
+            self._decided_at.popleft()
 
     def steered(self) -> None:
-        """Channels were vacated or restored, or the policy began anew."""
+        """Note that channels were vacated or restored, or that the policy was reset."""
         self.changes += 1
 
-    def reported(self, said: Feedback, receipt: Receipt) -> None:
+    def reported(self, feedback: Feedback, receipt: Receipt) -> None:
+        """Add a report; only the channels that the allocator learned from count."""
         if not receipt.learned:
             return
         self.changes += 1
-        slot = self._open.get(said.request)
-        if slot is None:  # of the time before this process
+        slot = self._open.get(feedback.request)
+        if slot is None:  # decided before this process was started
             return
-        for one in said.outcomes:
-            if one.channel in receipt.learned:
-                slot.outcomes[one.channel] = self._outcome(one.channel, one.state, one.reward)
-                slot.earned += one.reward
-        slot.reference = said.reference or slot.reference
-        if WAITING not in slot.outcomes.values():
-            del self._open[said.request]
-            self._add(slot.earned, len(slot.outcomes), slot.reference)
+        for outcome in feedback.outcomes:
+            if outcome.channel in receipt.learned:
+                slot.outcomes[outcome.channel] = self._outcome(outcome.channel, outcome.state, outcome.reward)
+                slot.reward += outcome.reward
+        slot.reference = feedback.reference or slot.reference
+        if PENDING not in slot.outcomes.values():
+            del self._open[feedback.request]
+            self._add(slot.reward, len(slot.outcomes), slot.reference)
 
-    def _add(self, earned: float, picks: int, reference: Reference | None) -> None:
-        """A slot is whole. Once it is known of some what was possible, only those count: the curves are compared."""
-        if reference is None and self._known:
+    def _add(self, reward: float, plays: int, reference: Reference | None) -> None:
+        """Add a complete slot to the curves.
+
+        As soon as one slot has references, only slots with references count, so that the curves can be compared.
+        """
+        if reference is None and self._has_references:
             return
         if reference is not None:
-            if not self._known:
-                self._known, self._points, self._stride = True, [], 1
-                self._sums, self._counted, self._picks = [0.0] * 5, 0, 0
+            if not self._has_references:
+                self._has_references, self._points, self._stride = True, [], 1
+                self._sums, self._complete, self._plays = [0.0] * 5, 0, 0
             self._sums[1] += reference.static
             self._sums[2] += reference.contextual
             self._sums[3] += reference.suboptimal_static
             self._sums[4] += reference.suboptimal_contextual
-        self._counted += 1
-        self._picks += picks
-        self._sums[0] += earned
-        if self._counted % self._stride == 0:
-            self._points.append([self._counted, *(total / self._counted for total in self._sums[:3])])
-            if len(self._points) == POINTS:
+        self._complete += 1
+        self._plays += plays
+        self._sums[0] += reward
+        if self._complete % self._stride == 0:
+            self._points.append([self._complete, *(total / self._complete for total in self._sums[:3])])
+            if len(self._points) == MAX_POINTS:
                 self._points = self._points[1::2]
                 self._stride *= 2
 
     def _outcome(self, k: int, state: int | None, reward: float) -> int:
         if reward >= self._high:
-            return FREE
-        return SPOILT if state is not None and self._good[k, state] else BUSY
+            return PAID
+        return PERTURBED if state is not None and self._good[k, state] else BUSY
 
     def view(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the view as JSON data."""
         now = time.monotonic()
-        recent = sum(1 for when in self._when if when > now - SECONDS)
+        recent = sum(1 for when in self._decided_at if when > now - RATE_WINDOW)
         return {
-            "rate": recent / SECONDS,
+            "rate": recent / RATE_WINDOW,
             "strip": [
-                {"request": request, "slot": slot, "outcomes": [[k, what] for k, what in outcomes.items()]}
-                for request, slot, outcomes in self._slots
+                {"request_id": request_id, "slot": slot, "outcomes": [[k, outcome] for k, outcome in outcomes.items()]}
+                for request_id, slot, outcomes in self._slots
             ],
-            # Slots, then mean rewards a slot: earned, and, if they are known, possible with the best fixed channels and
-            # with the best channels given the contexts.
-            "curves": self._points if self._known else [point[:2] for point in self._points],
-            "picks": self._picks,
-            "suboptimal": self._sums[3:] if self._known and self._counted else None,
+            # Number of slots, then mean rewards per slot: of the policy and, if known, of the static and the
+            # contextual reference.
+            "curves": self._points if self._has_references else [point[:2] for point in self._points],
+            "plays": self._plays,
+            "suboptimal": self._sums[3:] if self._has_references and self._complete else None,
         }

@@ -1,12 +1,13 @@
-"""The playground: simulations started from the page, each in a process of its own, so that channels are handed out
-undisturbed meanwhile."""
+"""The playground: simulations started from the page.
+
+Each runs in a separate process with low priority, so that decisions are not delayed.
+"""
 
 import asyncio
 import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -14,23 +15,26 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from idleband.service.http import Operation, Refusal, encode
-from idleband.service.playground_worker import Trial, checked, options
+from idleband.service.playground_worker import PlaygroundSettings, build, options
 
-AT_ONCE = 2  # runs
-LONGEST = 600.0  # seconds of one
+MAX_RUNS = 2  # at the same time
+RUN_TIMEOUT = 600.0  # seconds
+NICENESS = 10
 
 
 class Playground:
+    """Starts worker processes and streams their messages."""
+
     def __init__(self) -> None:
         self._running: set[asyncio.subprocess.Process] = set()
         self._starting = 0
 
     def operations(self) -> list[Operation]:
         return [
-            Operation("GET", "/playground/options", self.playground_options, "What the playground has to choose from"),
+            Operation("GET", "/playground/options", self.playground_options, "Options of the playground"),
             Operation(
                 "GET", "/playground/run", self.playground_run, "Run a comparison: server-sent events",
-                query=("settings",), media="text/event-stream", refuses={400: "a mistake in the settings"},
+                query=("settings",), media="text/event-stream", refuses={400: "the settings are invalid"},
             ),
         ]  # fmt: skip
 
@@ -38,47 +42,52 @@ class Playground:
         return Response(encode(options()), media_type="application/json")
 
     async def playground_run(self, request: Request) -> Response:
-        """A stream of checkpoints. It ends with the run; who leaves it ends the run."""
-        given = request.query_params.get("settings", "")
+        """Return a stream of messages. The run ends when the client disconnects."""
+        text = request.query_params.get("settings", "")
         try:
-            checked(msgspec.json.decode(given.encode(), type=Trial))
+            build(msgspec.json.decode(text.encode(), type=PlaygroundSettings))
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
             raise Refusal(400, f"settings: {error}") from None
         except RecursionError:
-            raise Refusal(400, "settings: are nested too deeply") from None
-        if len(self._running) + self._starting >= AT_ONCE:
-            raise Refusal(429, f"{AT_ONCE} runs at once, and not more; wait for one to end", **{"Retry-After": "5"})
+            raise Refusal(400, "settings: nested too deeply") from None
+        if len(self._running) + self._starting >= MAX_RUNS:
+            raise Refusal(
+                429, f"{MAX_RUNS} runs are in progress, the most at a time; wait for one to end", **{"Retry-After": "5"}
+            )
         self._starting += 1
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "idleband.service.playground_worker", given,
+                sys.executable, "-m", "idleband.service.playground_worker", text,
                 stdout=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
             self._running.add(process)
-            os.setpriority(os.PRIO_PROCESS, process.pid, 10)  # what hands out channels goes first
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
         finally:
             self._starting -= 1
-        return _Run(self._lines(process), lambda: self._end(process))
+        return _RunStream(self._messages(process), lambda: self._end(process))
 
-    async def _lines(self, process: Any) -> AsyncIterator[bytes]:
-        late = False
+    async def _messages(self, process: asyncio.subprocess.Process) -> AsyncIterator[bytes]:
+        """Yield the worker's messages as server-sent events."""
+        assert process.stdout is not None
+        timed_out = False
 
         def stop() -> None:
-            nonlocal late
-            late = True
+            nonlocal timed_out
+            timed_out = True
             self._end(process)
 
-        # Not a time limit on what follows: whoever does not read would never come to it.
-        clock = asyncio.get_running_loop().call_later(LONGEST, stop)
+        # A timer and not a limit on reading: a client that does not read stops this generator, but not the timer.
+        timer = asyncio.get_running_loop().call_later(RUN_TIMEOUT, stop)
         try:
             while line := await process.stdout.readline():
                 yield b"data: " + line + b"\n"
         finally:
-            clock.cancel()
-        if late:
-            yield b'data: {"kind": "error", "detail": "it took too long, and was stopped"}\n\n'
+            timer.cancel()
+        if timed_out:
+            detail = f"the run was stopped: it took more than {RUN_TIMEOUT:g} seconds"
+            yield b"data: " + encode({"kind": "error", "detail": detail}) + b"\n\n"
 
-    def _end(self, process: Any) -> None:
+    def _end(self, process: asyncio.subprocess.Process) -> None:
         self._running.discard(process)
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -90,12 +99,14 @@ class Playground:
             await process.wait()
 
 
-class _Run(StreamingResponse):
-    """A stream after which something is done, whoever ended it and however early: nothing may be waited for then,
-    because whoever has left is waited for no more."""
+class _RunStream(StreamingResponse):
+    """A stream that ends its run when it is closed by either side.
 
-    def __init__(self, lines: AsyncIterator[bytes], end: Callable[[], None]) -> None:
-        super().__init__(lines, media_type="text/event-stream")
+    `end` must not wait: after a disconnect the task is cancelled.
+    """
+
+    def __init__(self, messages: AsyncIterator[bytes], end: Callable[[], None]) -> None:
+        super().__init__(messages, media_type="text/event-stream")
         self._end = end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

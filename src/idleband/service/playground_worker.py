@@ -1,18 +1,20 @@
-"""A run for the playground, in a process of its own: settings in, one line of JSON for every checkpoint out.
+"""One playground run in a separate process: settings as JSON in, one JSON message per line out.
 
-All policies go forward together, on the same paths, so that their curves grow side by side.
+All policies advance together on the same sample paths, so that their curves grow side by side.
 """
 
 import json
 import resource
 import sys
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
+from idleband.arrays import Floats, Ints
 from idleband.errors import InputError
 from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
 from idleband.scenario.build import scenario as make_scenario
@@ -24,61 +26,106 @@ from idleband.simulation.path import checkpoints
 from idleband.simulation.run import PolicyRun, ReferenceRun, in_segments
 from idleband.simulation.statistics import student_t
 
-MAX_POLICIES, MAX_REPLICATIONS, MAX_SLOTS, MAX_WORK = 6, 10, 10**6, 2 * 10**7
+MAX_POLICIES, MAX_REPLICATIONS, MAX_SLOTS, MAX_CHANNELS = 6, 10, 10**6, 50
+MAX_WORK = 2 * 10**7  # slots of all policies and replications together, with up to WORK_CHANNELS channels
+WORK_CHANNELS = 10  # with more channels, fewer slots are allowed in proportion
 MAX_MEMORY = 3 * 2**30  # bytes of one run
 
+Probabilities = float | list[float]  # one value for all channels, or one per channel
 
-class Chosen(Struct, forbid_unknown_fields=True):
+
+class PolicyChoice(Struct, forbid_unknown_fields=True):
+    """A policy by name, with the parameters that differ from their defaults."""
+
     name: str
     parameters: dict[str, Value] = {}
 
 
-class Trial(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What to run."""
+class PlaygroundSettings(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Settings of a run. `channels`, `p01` and `p10` replace those of the preset `scenario`."""
 
     scenario: str = "S1"
     perturbation: str = "linear"
-    users: Annotated[int, Meta(ge=1, le=10)] = 5
-    policies: Annotated[list[Chosen], Meta(min_length=1, max_length=MAX_POLICIES)]
+    channels: Annotated[int, Meta(ge=1, le=MAX_CHANNELS)] | None = None
+    p01: Probabilities | None = None
+    p10: Probabilities | None = None
+    users: Annotated[int, Meta(ge=1, le=MAX_CHANNELS)] = 5
+    policies: Annotated[list[PolicyChoice], Meta(min_length=1, max_length=MAX_POLICIES)]
     horizon: Annotated[int, Meta(ge=10, le=MAX_SLOTS)] = 20_000
     replications: Annotated[int, Meta(ge=1, le=MAX_REPLICATIONS)] = 3
     seed: Annotated[int, Meta(ge=0, le=2**31)] = 0
 
 
-def checked(trial: Trial) -> tuple[Scenario, list[ConfiguredPolicy]]:
-    """The scenario and the policies, or one line that says what is wrong."""
-    for value, field, options in (
-        (trial.scenario, "scenario", PRESETS), (trial.perturbation, "perturbation", _package_models()),
+def build(settings: PlaygroundSettings) -> tuple[Scenario, list[ConfiguredPolicy]]:
+    """Return the scenario and the configured policies of a run, or raise InputError with one line."""
+    for value, field, allowed in (
+        (settings.scenario, "scenario", list(PRESETS)), (settings.perturbation, "perturbation", _model_names()),
     ):  # fmt: skip
-        if value not in options:
-            raise InputError(f"{field} = {value!r}: must be one of {', '.join(options)}")
-    for one in trial.policies:
-        if one.name not in POLICIES or POLICIES[one.name].source is not None:
-            raise InputError(f"policy = {one.name!r}: must be the name of a policy of the package")
-    cases = [policy(one.name, **one.parameters) for one in trial.policies]
-    if len({case.label for case in cases}) < len(cases):
-        raise InputError("policies: each of them once")
-    work = len(cases) * trial.replications * trial.horizon
-    if work > MAX_WORK:
+        if value not in allowed:
+            raise InputError(f"{field} = {value!r}: must be one of {', '.join(allowed)}")
+    for choice in settings.policies:
+        if choice.name not in POLICIES or POLICIES[choice.name].source is not None:
+            raise InputError(f"policy = {choice.name!r}: must be the name of a policy of the package")
+    configured = [policy(choice.name, **choice.parameters) for choice in settings.policies]
+    if len({one.label for one in configured}) < len(configured):
+        raise InputError("policies: each policy may be given once")
+    scenario = _scenario(settings)
+    work = len(configured) * settings.replications * settings.horizon
+    limit = MAX_WORK * WORK_CHANNELS // max(WORK_CHANNELS, scenario.K)
+    if work > limit:
         raise InputError(
-            f"horizon = {trial.horizon}: {work:,} slots in all; must be at most {MAX_WORK:,}: fewer slots, policies or"
-            " replications"
+            f"horizon = {settings.horizon}: {work:,} slots over all policies and replications; must be at most"
+            f" {limit:,} with {scenario.K} channels; choose fewer slots, policies or replications"
         )
-    return make_scenario(trial.scenario, users=trial.users, perturbation=trial.perturbation), cases
+    return scenario, configured
 
 
-def _package_models() -> list[str]:
+def _scenario(settings: PlaygroundSettings) -> Scenario:
+    changes: dict[str, Any] = {"users": settings.users, "perturbation": settings.perturbation}
+    preset = PRESETS[settings.scenario]
+    if settings.channels is None and settings.p01 is None and settings.p10 is None:
+        _check_users(settings.users, len(preset.p01))
+        return make_scenario(settings.scenario, **changes)
+    p01 = list(preset.p01) if settings.p01 is None else settings.p01
+    p10 = list(preset.p10) if settings.p10 is None else settings.p10
+    lengths = [len(values) for values in (p01, p10) if isinstance(values, list)]
+    channels = settings.channels or (lengths[0] if lengths else len(preset.p01))
+    _check_users(settings.users, channels)
+    return make_scenario(
+        name=f"{settings.scenario}-edited", p01=_per_channel(p01, channels, "p01"),
+        p10=_per_channel(p10, channels, "p10"), **changes,
+    )  # fmt: skip
+
+
+def _check_users(users: int, channels: int) -> None:
+    if users > channels:
+        raise InputError(f"users = {users}: must be at most {channels}, the number of channels")
+
+
+def _per_channel(values: Probabilities, channels: int, field: str) -> list[float]:
+    """Return one probability per channel."""
+    if not isinstance(values, list):
+        return [values] * channels
+    if len(values) != channels:
+        raise InputError(f"{field}: has {len(values)} values; must be one value, or {channels}, one per channel")
+    return values
+
+
+def _model_names() -> list[str]:
     return [name for name, model in PERTURBATION_MODELS.items() if model.source is None]
 
 
 def options() -> dict[str, Any]:
-    """What there is to choose from."""
+    """Return what a run can be made of: presets, perturbation models, policies and limits."""
     return {
-        "scenarios": list(PRESETS),
-        "scenario_notes": {name: preset.note for name, preset in PRESETS.items()},
-        "perturbations": _package_models(),
+        "scenarios": [
+            {"name": name, "note": preset.note, "p01": preset.p01, "p10": preset.p10}
+            for name, preset in PRESETS.items()
+        ],
+        "perturbations": _model_names(),
         "limits": {
-            "policies": MAX_POLICIES, "replications": MAX_REPLICATIONS, "slots": MAX_SLOTS, "work": MAX_WORK,
+            "policies": MAX_POLICIES, "replications": MAX_REPLICATIONS, "slots": MAX_SLOTS, "channels": MAX_CHANNELS,
+            "work": MAX_WORK,
         },
         "policies": [
             {
@@ -103,64 +150,81 @@ def options() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def run(trial: Trial, tell: Callable[[dict[str, Any]], None]) -> None:
-    """Run it, and tell of every checkpoint."""
-    world, cases = checked(trial)
-    R, T = trial.replications, trial.horizon
-    walks = [ReferenceRun.start(world, T, trial.seed, i) for i in range(R)]
+Message = dict[str, Any]
+
+
+def run(settings: PlaygroundSettings, emit: Callable[[Message], None]) -> None:
+    """Run all policies and emit messages: preparations, progress, a point per checkpoint, and the end."""
+    scenario, configured = build(settings)
+    R, T = settings.replications, settings.horizon
+    references = [ReferenceRun.start(scenario, T, settings.seed, i) for i in range(R)]
     runs: dict[str, list[PolicyRun]] = {}
-    for case in cases:
-        tell({"kind": "preparing", "policy": case.label})
-        runs[case.label] = [PolicyRun.start(world, case, T, trial.seed, i) for i in range(R)]
-    total, done = T * R * (len(cases) + 1), 0
-    for point in _points(walks, runs, checkpoints(T)):
-        if isinstance(point, int):
-            done += point
-            tell({"kind": "progress", "done": done / total})
+    for one in configured:
+        emit({"kind": "preparing", "policy": one.label})
+        runs[one.label] = [PolicyRun.start(scenario, one, T, settings.seed, i) for i in range(R)]
+    total, done = T * R * (len(configured) + 1), 0
+    for found in _advance(references, runs, checkpoints(T)):
+        if isinstance(found, int):
+            done += found
+            emit({"kind": "progress", "done": done / total})
         else:
-            tell({"kind": "point", "done": done / total, **point})
-    tell({"kind": "end"})
+            emit({"kind": "point", "done": done / total, **found})
+    emit({"kind": "end"})
 
 
-def _points(walks: list[ReferenceRun], runs: dict[str, list[PolicyRun]], marks: Any) -> Iterator[int | dict[str, Any]]:
-    """How many slots were just run; and, at each checkpoint, where the curves are."""
-    every: list[PolicyRun | ReferenceRun] = [*walks, *(one for many in runs.values() for one in many)]
+def _advance(
+    references: list[ReferenceRun], runs: dict[str, list[PolicyRun]], marks: Ints
+) -> Iterator[int | dict[str, Any]]:
+    """Advance all runs from checkpoint to checkpoint; yield numbers of slots just run, and the point at each one."""
+    every: list[PolicyRun | ReferenceRun] = [*references, *(one for group in runs.values() for one in group)]
     for c, t in enumerate(marks.tolist()):
         for one in every:
-            ran: list[int] = []
-            in_segments(one, t, ran.append)
-            yield sum(ran)
-        curves = {}
-        for label, many in runs.items():
-            reward = np.array([one.tally.curves[0, c] for one in many])
-            best = np.array([walk.references.curves[:2, c] for walk in walks])
-            regret = best - reward[:, None]
-            curves[label] = {
-                "static": _with_interval(regret[:, 0]),
-                "contextual": _with_interval(regret[:, 1]),
-                "reward": _with_interval(reward / t),
-            }
-        yield {"t": t, "curves": curves}
+            steps: list[int] = []
+            in_segments(one, t, steps.append)
+            yield sum(steps)
+        reference = np.array([one.references.curves[:2, c] for one in references])
+        rewards = {label: np.array([one.tally.curves[0, c] for one in group]) for label, group in runs.items()}
+        yield {
+            "t": t,
+            "curves": {label: _measures(reward, reference, t) for label, reward in rewards.items()},
+            "differences": [
+                {"of": a, "from": b, "reward": _with_interval((rewards[a] - rewards[b]) / t)}
+                for a, b in combinations(rewards, 2)
+            ],
+        }
 
 
-def _with_interval(values: Any) -> list[float]:
-    """A mean and the half width of its 95% interval (0 for one replication)."""
+def _measures(reward: Floats, reference: Floats, t: int) -> dict[str, list[float]]:
+    """Return the mean reward per slot and the regrets of one policy after t slots, each with its interval."""
+    return {
+        "reward": _with_interval(reward / t),
+        "static": _with_interval(reference[:, 0] - reward),
+        "contextual": _with_interval(reference[:, 1] - reward),
+    }
+
+
+def _with_interval(values: Floats) -> list[float]:
+    """Return the mean over replications and the half width of its 95% interval (0 with one replication)."""
     mean, half = student_t(values)
     return [float(mean), float(half) if len(values) > 1 else 0.0]
 
 
 def main() -> None:
-    def tell(said: dict[str, Any]) -> None:
-        sys.stdout.write(json.dumps(said, allow_nan=False) + "\n")
+    """Run the settings given as the first argument and write messages to standard output."""
+
+    def emit(message: Message) -> None:
+        sys.stdout.write(json.dumps(message, allow_nan=False) + "\n")
         sys.stdout.flush()
 
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
     try:
-        run(msgspec.json.decode(sys.argv[1].encode(), type=Trial), tell)
+        run(msgspec.json.decode(sys.argv[1].encode(), type=PlaygroundSettings), emit)
     except (InputError, msgspec.DecodeError) as error:
-        tell({"kind": "error", "detail": str(error)})
+        emit({"kind": "error", "detail": str(error)})
     except MemoryError:
-        tell({"kind": "error", "detail": f"it needs more than {MAX_MEMORY / 2**30:g} GiB of memory, and was stopped"})
+        emit(
+            {"kind": "error", "detail": f"the run was stopped: it needs more than {MAX_MEMORY / 2**30:g} GiB of memory"}
+        )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-// Lines over slots, with bands for intervals and a legend that has the values. Lines differ in colour and in dashes.
+// A line chart over slots, with bands for intervals and a legend that shows the values. Lines differ in colour and dashes.
 
 import { count, make, makeSvg, setText, short } from "./common.js";
 
 const MARGIN = { left: 60, right: 32, top: 12, bottom: 42 };
 
 export class Chart {
-  /** `box` is emptied and filled; `x` and `y` are what the axes show. */
+  /** Replace the content of `box` with a chart; `x` and `y` name the axes. */
   constructor(box, { x, y }) {
     this.x = x;
     this.y = y;
@@ -15,14 +15,15 @@ export class Chart {
     this.bands = makeSvg("g");
     this.lines = makeSvg("g");
     this.cursor = makeSvg("line", { class: "cursor", visibility: "hidden" });
-    // The axis is chosen for the lines, so bands may go beyond it: an svg of its own cuts them off.
-    this.plot = makeSvg("svg", {}, this.bands);
-    this.svg = makeSvg("svg", { role: "img", class: "chart" }, this.grid, this.plot, this.lines, this.cursor);
+    // Bands and early points may exceed the y axis; the nested svg clips them.
+    this.plot = makeSvg("svg", {}, this.bands, this.lines);
+    this.svg = makeSvg("svg", { role: "img", class: "chart" }, this.grid, this.plot, this.cursor);
     this.note = make("p", { className: "chart-at" });
     this.legend = make("ul", { className: "legend" });
     box.replaceChildren(this.legend, this.svg, this.note);
-    this.keys = []; // of the legend: [name, value] elements
-    this.pointed = null; // where the pointer is, in slots
+    this.keys = []; // elements of the legend
+    this.pointed = null; // slot under the pointer
+    this.from = 0;
     this.width = 0;
     new ResizeObserver(() => this.#resize()).observe(box);
     this.svg.addEventListener("pointermove", (event) => this.#point(event));
@@ -30,11 +31,11 @@ export class Chart {
   }
 
   /**
-   * Draw: `series` as [{ name, points: [[slots, value, half width], ...] }, ...]; `until` is where the axis ends, if not
-   * at the last point; `log` for a logarithmic axis of slots.
+   * Draw `series`: [{ name, points: [[slots, value, half width], ...], style }, ...]. The slot axis ends at `until` or
+   * at the last point, and is logarithmic with `log`. Points before slot `from` do not count for the y axis.
    */
-  draw(series, { log = false, until = 0, y = this.y } = {}) {
-    Object.assign(this, { series, log, until, y });
+  draw(series, { log = false, until = 0, from = 0, y = this.y } = {}) {
+    Object.assign(this, { series, log, until, from, y });
     this.#paint();
   }
 
@@ -46,7 +47,7 @@ export class Chart {
     const { left: x, top: y, right, bottom } = MARGIN;
     const inner = { x, y, width: width - x - right, height: height - y - bottom };
     for (const [name, value] of Object.entries(inner)) this.plot.setAttribute(name, value);
-    this.plot.setAttribute("viewBox", Object.values(inner).join(" ")); // the same coordinates as outside
+    this.plot.setAttribute("viewBox", Object.values(inner).join(" ")); // same coordinates as the outer svg
     this.#paint();
   }
 
@@ -57,7 +58,8 @@ export class Chart {
     const all = shown.flat();
     const first = this.log ? Math.min(...all.map(([t]) => t), 10) : 0;
     const last = Math.max(this.until, first + 1, ...all.map(([t]) => t));
-    const [low, high, step] = rounded(all);
+    const settled = all.filter(([t]) => t >= this.from);
+    const [low, high, step] = roundLimits(settled.length ? settled : all);
     const place = this.log ? Math.log : (t) => t;
     const across = (this.width - left - right) / (place(last) - place(first));
     this.toX = (t) => left + (place(t) - place(first)) * across;
@@ -65,12 +67,13 @@ export class Chart {
     this.#axes(this.log ? decades(first, last) : steps(0, last, this.width < 480 ? 3 : 7), [low, high, step], toY);
 
     while (this.lines.children.length < shown.length) {
-      const style = this.lines.children.length;
-      this.bands.append(makeSvg("path", { class: `band s${style}` }));
-      this.lines.append(makeSvg("path", { class: `line s${style}` }));
+      this.bands.append(makeSvg("path"));
+      this.lines.append(makeSvg("path"));
     }
     for (let i = 0; i < this.lines.children.length; i++) {
       const points = shown[i] ?? [];
+      this.lines.children[i].setAttribute("class", `line s${this.#style(i)}`);
+      this.bands.children[i].setAttribute("class", `band s${this.#style(i)}`);
       const at = ([t, v]) => `${this.toX(t).toFixed(1)},${toY(v).toFixed(1)}`;
       const upper = points.map(([t, v, half = 0]) => at([t, v + half]));
       const lower = points.map(([t, v, half = 0]) => at([t, v - half])).reverse();
@@ -78,7 +81,11 @@ export class Chart {
       this.lines.children[i].setAttribute("d", points.length ? `M${points.map(at).join("L")}` : "");
       this.bands.children[i].setAttribute("d", banded ? `M${upper.join("L")}L${lower.join("L")}Z` : "");
     }
-    this.#tell();
+    this.#showValues();
+  }
+
+  #style(i) {
+    return this.series[i]?.style ?? i;
   }
 
   #axes(slots, [low, high, step], toY) {
@@ -94,7 +101,7 @@ export class Chart {
       parts.push(makeSvg("line", { x1: left, x2: end, y1: y, y2: y, class: zero ? "zero" : "" }));
       parts.push(makeSvg("text", { x: left - 8, y, class: "y" }, zero ? "0" : tick(v, step)));
     }
-    let free = this.width; // to the left of this, a label has room
+    let free = this.width; // a label fits to the left of this
     for (const t of [...slots].reverse()) {
       const x = this.toX(t);
       const half = count(t).length * 3.8;
@@ -109,29 +116,29 @@ export class Chart {
     this.cursor.setAttribute("y2", base);
   }
 
-  /** The values: the last ones, or those where the pointer is. */
-  #tell() {
+  /** Show the values under the pointer, or the last ones, in the legend. */
+  #showValues() {
     while (this.keys.length < this.series.length) {
-      const i = this.keys.length;
-      const line = makeSvg("line", { x1: 1, x2: 33, y1: 6, y2: 6, class: `line s${i}` });
+      const line = makeSvg("line", { x1: 1, x2: 33, y1: 6, y2: 6 });
       const sample = makeSvg("svg", { class: "sample", viewBox: "0 0 34 12", "aria-hidden": "true" }, line);
       const [name, value] = [make("span"), make("b")];
       const item = make("li", {}, sample, name, " ", value);
       this.legend.append(item);
-      this.keys.push({ item, name, value });
+      this.keys.push({ item, line, name, value });
     }
-    const said = [];
+    const values = [];
     let at = null;
-    this.keys.forEach(({ item, name, value }, i) => {
+    this.keys.forEach(({ item, line, name, value }, i) => {
       const one = this.series[i];
       item.hidden = !one;
       if (!one) return;
+      line.setAttribute("class", `line s${this.#style(i)}`);
       const point = this.pointed === null ? one.points.at(-1) : nearest(one.points, this.pointed);
       at = point ? point[0] : at;
       const text = point ? short(point[1]) + (point[2] > 0 ? ` ± ${short(point[2])}` : "") : "";
       setText(name, one.name);
       setText(value, text);
-      said.push(`${one.name} ${text}`);
+      values.push(`${one.name} ${text}`);
     });
     this.cursor.setAttribute("visibility", this.pointed === null || at === null ? "hidden" : "visible");
     if (at !== null) {
@@ -139,13 +146,13 @@ export class Chart {
       this.cursor.setAttribute("x2", this.toX(at));
     }
     setText(this.note, at === null ? "" : `${this.y} after ${count(at)} ${this.x}`);
-    this.svg.setAttribute("aria-label", `${this.y} over slots. Last values: ${said.join("; ")}.`);
+    this.svg.setAttribute("aria-label", `${this.y} over slots. Last values: ${values.join("; ")}.`);
   }
 
   #point(event) {
     if (event === null) this.pointed = null;
     else {
-      // The inverse of toX, found on the points that there are.
+      // The inverse of toX, restricted to existing points.
       const x = event.clientX - this.svg.getBoundingClientRect().left;
       let best = Infinity;
       for (const [t] of this.series[0]?.points ?? []) {
@@ -153,7 +160,7 @@ export class Chart {
         if (distance < best) [best, this.pointed] = [distance, t];
       }
     }
-    this.#tell();
+    this.#showValues();
   }
 }
 
@@ -161,13 +168,13 @@ function nearest(points, t) {
   return points.reduce((best, one) => (best && Math.abs(best[0] - t) <= Math.abs(one[0] - t) ? best : one), undefined);
 }
 
-/** Round limits and a round step that take in all values. Bands do not count: a few replications make them so wide that
-    the lines would be flat. */
-function rounded(points) {
+/** Return round limits and a round step that include all values. Bands are ignored: with few replications they are so
+    wide that the lines would look flat. */
+function roundLimits(points) {
   const values = points.map(([, v]) => v);
   let [low, high] = points.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
   if (high - low < 1e-9) [low, high] = [low < 0 ? low - 0.5 : Math.max(0, low - 0.5), high + 0.5];
-  if (low > 0 && low < (high - low) * 0.6) low = 0; // so near that leaving it out would mislead
+  if (low > 0 && low < (high - low) * 0.6) low = 0; // include a zero that is near
   const step = roundStep((high - low) / 4.5);
   return [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step, step];
 }
@@ -177,8 +184,8 @@ function roundStep(rough) {
   return power * [1, 2, 2.5, 5, 10].find((n) => n * power >= rough);
 }
 
-function steps(first, last, many) {
-  const step = Math.max(1, roundStep((last - first) / many));
+function steps(first, last, number) {
+  const step = Math.max(1, roundStep((last - first) / number));
   return Array.from({ length: Math.floor((last - first) / step) + 1 }, (_, i) => first + i * step);
 }
 
@@ -189,7 +196,7 @@ function decades(first, last) {
 }
 
 function tick(value, step) {
-  let digits = 0; // as many as the step needs
+  let digits = 0; // of the step
   while (digits < 8 && Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) > 1e-6) digits++;
   const text = digits ? Math.abs(value).toFixed(digits) : count(Math.abs(value));
   return value < 0 ? `−${text}` : text;

@@ -1,8 +1,8 @@
-// What both pages need: calls with a token, event streams, small helpers for elements and numbers.
+// Shared by both pages: requests with a token, event streams, helpers for elements and numbers.
 
-const TOKEN = "idleband-token"; // in sessionStorage: gone when the tab is closed
+const TOKEN = "idleband-token"; // key in sessionStorage, which is emptied when the tab is closed
 
-/** An answer that says no; `message` is the service's own line. */
+/** Error response of the service; `message` is its detail line. */
 export class Refused extends Error {
   constructor(status, detail) {
     super(detail);
@@ -10,15 +10,15 @@ export class Refused extends Error {
   }
 }
 
-/** fetch, with the token where there is one; asks for it where it is needed, and then goes on. */
+/** Fetch with the token, if there is one. Ask the user for a token when the service requires it, and try again. */
 export async function call(path, options = {}) {
   for (;;) {
     const token = sessionStorage.getItem(TOKEN);
     const headers = { ...options.headers, ...(token && { Authorization: `Bearer ${token}` }) };
-    const answer = await fetch(path, { ...options, headers });
-    if (answer.ok) return answer;
-    if (answer.status !== 401) throw new Refused(answer.status, await lineOf(answer));
-    await tokenInstead(token);
+    const response = await fetch(path, { ...options, headers });
+    if (response.ok) return response;
+    if (response.status !== 401) throw new Refused(response.status, await detailOf(response));
+    await askForToken(token);
   }
 }
 
@@ -32,28 +32,28 @@ export async function postJson(path, body) {
   return (await call(path, options)).json();
 }
 
-async function lineOf(answer) {
-  const text = await answer.text();
+async function detailOf(response) {
+  const text = await response.text();
   try {
     return JSON.parse(text).detail ?? text;
   } catch {
-    return text || `status ${answer.status}`;
+    return text || `status ${response.status}`;
   }
 }
 
 /**
- * The events of a stream, as text. EventSource cannot send a token, so the stream is read by hand.
- * `silence`: seconds without a byte after which the connection counts as lost.
+ * Yield the data of server-sent events as text. EventSource cannot send a token, so the stream is read with fetch.
+ * `silence`: seconds without data after which the connection counts as lost.
  */
 export async function* events(path, { signal, silence = Infinity } = {}) {
-  const own = new AbortController();
-  const leave = () => own.abort();
+  const controller = new AbortController();
+  const leave = () => controller.abort();
   signal?.addEventListener("abort", leave);
   let watchdog;
   try {
     signal?.throwIfAborted();
-    const answer = await call(path, { signal: own.signal });
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    const response = await call(path, { signal: controller.signal });
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {
       if (silence !== Infinity) watchdog = setTimeout(leave, silence * 1000);
@@ -67,7 +67,7 @@ export async function* events(path, { signal, silence = Infinity } = {}) {
   } finally {
     clearTimeout(watchdog);
     signal?.removeEventListener("abort", leave);
-    own.abort(); // whoever stops listening ends the stream
+    controller.abort(); // ends the stream when the reader stops early
   }
 }
 
@@ -75,10 +75,10 @@ export const pause = (seconds) => new Promise((done) => setTimeout(done, seconds
 
 // --- the token -------------------------------------------------------------------------------------------------------
 
-let asking = null; // one form, however many calls wait for it
+let asking = null; // one form for all waiting requests
 
-/** Waits until there is another token than the one that was refused. */
-function tokenInstead(refused) {
+/** Wait until there is another token than the refused one. */
+function askForToken(refused) {
   const now = sessionStorage.getItem(TOKEN);
   if (now !== null && now !== refused) return Promise.resolve();
   asking ??= new Promise((done) => {
@@ -87,8 +87,8 @@ function tokenInstead(refused) {
     if (refused !== null) wrong.textContent = "This token was refused.";
     const form = make(
       "form", { className: "card token", id: "token-form" },
-      make("h2", {}, "This service asks for a token"),
-      make("p", {}, "It is kept in this tab until you close it."),
+      make("h2", {}, "This service requires a token"),
+      make("p", {}, "The token is kept until you close this tab."),
       make("label", { htmlFor: "token" }, "Token"),
       input,
       make("button", { type: "submit" }, "Use this token"),
@@ -97,9 +97,9 @@ function tokenInstead(refused) {
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const token = input.value.trim();
-      // Anything else cannot be sent in a header, and no token has it.
+      // Other characters cannot be sent in a header, and tokens do not contain them.
       if (!/^[\x21-\x7e]+$/.test(token)) {
-        wrong.textContent = "A token has letters, digits and signs, and no space.";
+        wrong.textContent = "A token consists of letters, digits and signs without spaces.";
         return;
       }
       sessionStorage.setItem(TOKEN, token);
@@ -113,7 +113,7 @@ function tokenInstead(refused) {
   return asking;
 }
 
-// A plain link cannot send the token, so the API document is fetched and shown from here.
+// A plain link cannot send the token, so the API document is fetched with it and opened.
 document.querySelector("#api-link")?.addEventListener("click", async (event) => {
   if (sessionStorage.getItem(TOKEN) === null) return;
   event.preventDefault();
@@ -125,7 +125,7 @@ document.querySelector("#api-link")?.addEventListener("click", async (event) => 
 
 export const find = (id) => document.getElementById(id);
 
-/** An element with properties (attributes, where there is no such property) and children. */
+/** Create an element with properties (attributes, if there is no such property) and children. */
 export function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -145,16 +145,16 @@ export function makeSvg(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Sets a text only if it is another: most do not change from one look to the next. */
+/** Set a text only if it differs, to avoid needless layout. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Marks a box as long as what it holds goes on to its right: its edge shows that. */
+/** Mark a scrolling box while more of its content is to the right. */
 export function showMore(box) {
-  const look = () => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
-  box.addEventListener("scroll", look, { passive: true });
-  const sizes = new ResizeObserver(look);
+  const update = () => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+  box.addEventListener("scroll", update, { passive: true });
+  const sizes = new ResizeObserver(update);
   sizes.observe(box);
   sizes.observe(box.firstElementChild);
 }
@@ -165,7 +165,7 @@ const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 export const count = (value) => whole.format(value);
 
-/** A number with about three digits, with a true minus. */
+/** Format a number with about three digits and a typographic minus. */
 export function short(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
@@ -175,7 +175,7 @@ export function short(value) {
 
 export const percent = (share) => (Number.isFinite(share) ? `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}\u00a0%` : "–");
 
-/** A text as a sentence. */
-export const upper = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
+/** Format a text as a sentence: capital letter and full stop. */
+export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
 
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;

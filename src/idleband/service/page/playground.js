@@ -1,33 +1,39 @@
 // The playground: settings in a form and in the link, a run as a stream of checkpoints, curves that grow with it.
 
 import { Chart } from "./chart.js";
-import { count, events, find, getJson, make, plural, Refused, setText, short, showMore, upper } from "./common.js";
+import { count, events, find, getJson, make, plural, Refused, sentence, setText, short, showMore } from "./common.js";
+import { expand, fillScenario, isEdited, presetOf, probabilities, resizeLists, validateScenario, valuesIn } from "./scenario_form.js";
 
-const FIRST = { // what is there when a student comes: press Run, and see something
+const DEFAULTS = { // a form that can be run as it is
   scenario: "S1", perturbation: "linear", users: "5", slots: "20000", replications: "3", seed: "0",
-  show: "static", axis: "linear", policies: ["rca-m", "mp-lucb", "mp-belief-lucb"],
+  show: "reward", axis: "linear", reference: "best", policies: ["rca-m", "mp-lucb", "mp-belief-lucb"],
 };
-const FIELDS = ["scenario", "perturbation", "users", "slots", "replications", "seed"];
-const READING = {
-  static: ["Regret against the best fixed channels", "Lower is better: reward lost to somebody who knew the best fixed channels from the start."],
-  contextual: ["Regret against the best by context", "Lower is better: reward lost to somebody who knew, in every slot, which channels its contexts favour."],
-  reward: ["Reward per slot", "Higher is better: the mean reward of a slot, over all slots so far."],
+const FIELDS = ["scenario", "channels", "users", "p01", "p10", "perturbation", "slots", "replications", "seed"];
+const SCENARIO_FIELDS = ["channels", "p01", "p10"]; // in the link only where they differ from the preset
+const VIEWS = ["show", "axis", "reference"];
+const LOWER = "Lower is better.";
+const MEASURES = {
+  reward: ["Reward per slot", "Higher is better. The mean reward per slot up to each slot, summed over the M assigned channels."],
+  static: ["Regret against the best fixed channels", `${LOWER} The total reward of the M channels with the largest mean rewards, minus the total reward of the policy.`],
+  contextual: ["Regret against the best channels by context", `${LOWER} The total reward of the M channels with the largest expected rewards given the contexts, minus the total reward of the policy.`],
 };
+const PAPER_NOTE = "This is the scale of the paper: regret divided by M ln t. It approaches a constant if regret grows logarithmically, and it diverges, up or down, if regret grows linearly.";
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-let options = null; // what the service has to choose from
-let running = null; // AbortController of the run
-let run = null; // what is drawn: { asked: the settings sent, last: slot, curves: Map of name -> points }
+let options = null; // scenarios, policies and limits, as the service sends them
+let running = null; // AbortController of the run in progress
+let run = null; // the run that is shown: { settings, scenario, last: slot, points }
 const chart = new Chart(find("chart"), { x: "slots", y: "" });
+const differenceChart = new Chart(find("difference-chart"), { x: "slots", y: "" });
 
 // --- the form --------------------------------------------------------------------------------------------------------
 
-let made = 0; // policies so far: makes ids
+let policiesMade = 0; // for unique ids
 
-/** A policy's part of the form; `given` are the values of parameters that differ from the default. */
+/** Add a policy to the form; `given` holds the parameters that differ from their defaults. */
 function addPolicy(name, given = {}) {
-  const id = `policy-${++made}`;
+  const id = `policy-${++policiesMade}`;
   const select = make("select", { id, "aria-label": "Policy" });
   select.append(...options.policies.map((one) => make("option", { value: one.name }, one.name)));
   select.value = name;
@@ -38,139 +44,149 @@ function addPolicy(name, given = {}) {
   const fill = (values) => {
     const policy = options.policies.find((one) => one.name === select.value);
     setText(description, policy.description);
-    parameters.lastChild.replaceChildren(...policy.parameters.map((one) => parameterOf(one, `${id}-${one.name}`, values[one.name])));
+    parameters.lastChild.replaceChildren(...policy.parameters.map((one) => parameterField(one, `${id}-${one.name}`, values[one.name])));
     parameters.hidden = policy.parameters.length === 0;
-    tellChanged();
+    countChanged();
   };
-  const tellChanged = () => {
+  const countChanged = () => {
     const changed = parameters.querySelectorAll(".changed").length;
     setText(parameters.firstChild, `Parameters${changed ? ` (${changed} changed)` : ""}`);
   };
   select.addEventListener("change", () => fill({}));
-  box.addEventListener("input", tellChanged);
+  box.addEventListener("input", countChanged);
   remove.addEventListener("click", () => {
     const next = box.nextElementSibling ?? box.previousElementSibling;
     box.remove();
     (next?.querySelector("select") ?? find("add")).focus();
-    changed();
+    formChanged();
   });
   find("policies").append(box);
   fill(given);
   return box;
 }
 
-function parameterOf(parameter, id, value) {
+function parameterField(parameter, id, value) {
   const { name, kind, words, meaning, allowed } = parameter;
   const choices = kind === "bool" ? ["true", "false"] : words;
   const input = choices.length
     ? make("select", { id }, ...choices.map((word) => make("option", { value: word }, word)))
     : make("input", { id, type: "text", inputMode: "decimal", autocomplete: "off" });
-  const usual = String(parameter.default);
-  input.value = value ?? usual;
+  const standard = String(parameter.default);
+  input.value = value ?? standard;
   input.dataset.name = name;
   input.dataset.kind = kind;
-  input.dataset.usual = usual;
+  input.dataset.standard = standard;
   const note = [meaning, choices.length ? "" : allowed].filter(Boolean).join("; ");
   const box = make("div", { className: "parameter" }, make("label", { htmlFor: id }, name), input);
-  box.append(make("small", {}, `${note}${note ? "; " : ""}default ${usual}`));
+  box.append(make("small", {}, `${note}${note ? "; " : ""}default ${standard}`));
   const mark = () => box.classList.toggle("changed", isChanged(input));
   input.addEventListener("input", mark);
   mark();
   return box;
 }
 
-/** Whether a parameter differs from its default, as a number where it is one: 1 and 1.0 are the same. */
+/** Return whether a parameter differs from its default. Numbers are compared as numbers: 1 and 1.0 are equal. */
 function isChanged(input) {
-  const { kind, usual } = input.dataset;
+  const { kind, standard } = input.dataset;
   const text = input.value.trim();
-  if (kind === "word" || kind === "bool") return text !== usual;
-  return text === "" ? false : Number(text) !== Number(usual);
+  if (kind === "word" || kind === "bool") return text !== standard;
+  return text === "" ? false : Number(text) !== Number(standard);
 }
 
 const policyBoxes = () => [...find("policies").children];
+const changedParameters = (box) => [...box.querySelectorAll(".parameter input, .parameter select")].filter(isChanged);
 
-/** The policies as they stand in a link: NAME or NAME:key=value,key=value, as on the command line. */
+/** Return a policy as NAME or NAME:key=value,key=value, as on the command line. */
 function policyText(box) {
-  const changed = [...box.querySelectorAll(".parameter input, .parameter select")].filter(isChanged);
-  const said = changed.map((input) => `${input.dataset.name}=${input.value.trim()}`).join(",");
-  return box.querySelector("select").value + (said && `:${said}`);
+  const parameters = changedParameters(box).map((input) => `${input.dataset.name}=${input.value.trim()}`).join(",");
+  return box.querySelector("select").value + (parameters && `:${parameters}`);
 }
 
-/** What the service is sent. */
+/** Return the settings as the service takes them. */
 function settings() {
   const number = (id) => Number(find(id).value);
+  const scenario = { scenario: find("scenario").value };
+  if (isEdited(options)) {
+    const one = (id) => (probabilities(id).length === 1 ? probabilities(id)[0] : probabilities(id));
+    Object.assign(scenario, { channels: number("channels"), p01: one("p01"), p10: one("p10") });
+  }
   return {
-    scenario: find("scenario").value,
+    ...scenario,
     perturbation: find("perturbation").value,
     users: number("users"),
     horizon: number("slots"),
     replications: number("replications"),
     seed: number("seed"),
-    policies: policyBoxes().map((box) => {
-      const changed = [...box.querySelectorAll(".parameter input, .parameter select")].filter(isChanged);
-      return { name: box.querySelector("select").value, parameters: Object.fromEntries(changed.map((input) => [input.dataset.name, valueOf(input)])) };
-    }),
+    policies: policyBoxes().map((box) => ({
+      name: box.querySelector("select").value,
+      parameters: Object.fromEntries(changedParameters(box).map((input) => [input.dataset.name, valueOf(input)])),
+    })),
   };
 }
 
 function valueOf(input) {
   const text = input.value.trim();
   if (input.dataset.kind === "bool") return text === "true";
-  // What is not a number goes as it is: the service says in its own words what would be.
+  // Text that is not a number is sent as it is; the service answers with the allowed values.
   return input.dataset.kind === "word" || !Number.isFinite(Number(text)) ? text : Number(text);
 }
 
-/** Marks the fields that cannot be right. */
-function markWrong() {
+/** Mark all invalid fields. */
+function markInvalid() {
+  validateScenario();
   for (const id of FIELDS) find(id).setAttribute("aria-invalid", String(!find(id).checkValidity()));
 }
 
-/** Takes the mark from those that were put right; whoever is still typing in another one is not told of it yet. */
-function unmarkRight() {
+/** Remove the mark from fields that are valid again. Fields being typed into are not marked before Run is pressed. */
+function unmarkValid() {
+  validateScenario();
   for (const id of FIELDS) if (find(id).checkValidity()) find(id).setAttribute("aria-invalid", "false");
 }
 
-const firstWrong = () => FIELDS.map(find).find((input) => input.getAttribute("aria-invalid") === "true");
+const firstInvalid = () => FIELDS.map(find).find((input) => input.getAttribute("aria-invalid") === "true");
 
-/** One line about the first field that is marked; empty if none is. */
+/** Return one line about the first marked field, or an empty text. */
 function mistake() {
-  const input = firstWrong();
-  return input ? `${input.labels[0].textContent}: must be a whole number from ${count(input.min)} to ${count(input.max)}.` : "";
+  const input = firstInvalid();
+  if (!input) return "";
+  const problem = input.validity.customError ? input.validationMessage : `must be a whole number from ${count(input.min)} to ${count(input.max)}`;
+  return `${input.dataset.label}: ${problem}.`;
 }
 
 // --- the link --------------------------------------------------------------------------------------------------------
 
-const chosen = (name) => document.querySelector(`input[name="${name}"]:checked`).value;
-
 function toHash() {
-  const said = new URLSearchParams(FIELDS.map((id) => [id, find(id).value]));
-  for (const box of policyBoxes()) said.append("policy", policyText(box));
-  said.append("show", chosen("show"));
-  said.append("axis", chosen("axis"));
-  // A link that people may read: these signs need no escape behind a #.
-  return `#${said.toString().replaceAll("%3A", ":").replaceAll("%3D", "=").replaceAll("%2C", ",")}`;
+  const edited = isEdited(options);
+  const fields = FIELDS.filter((id) => edited || !SCENARIO_FIELDS.includes(id));
+  const link = new URLSearchParams(fields.map((id) => [id, id === "p01" || id === "p10" ? valuesIn(id).join(",") : find(id).value]));
+  for (const box of policyBoxes()) link.append("policy", policyText(box));
+  for (const id of VIEWS) link.append(id, find(id).value || DEFAULTS[id]);
+  // These characters need no escape in a fragment, and the link stays readable.
+  return `#${link.toString().replaceAll("%3A", ":").replaceAll("%3D", "=").replaceAll("%2C", ",")}`;
 }
 
-/** Fills the form from the link, or with the first settings where it has none; says what of it was not understood. */
+/** Fill the form from the link, or with defaults, and report the parts of the link that are unknown. */
 function fromHash() {
-  const said = new URLSearchParams(location.hash.slice(1));
-  const unknown = [...said].filter(([key]) => ![...FIELDS, "policy", "show", "axis"].includes(key)).map(([key, value]) => `${key} = ${value}`);
-  for (const id of FIELDS) {
-    const [input, value] = [find(id), said.get(id) ?? FIRST[id]];
+  const link = new URLSearchParams(location.hash.slice(1));
+  const unknown = [...link].filter(([key]) => ![...FIELDS, ...VIEWS, "policy"].includes(key)).map(([key, value]) => `${key} = ${value}`);
+  const fill = (id, fallback) => {
+    const [input, value] = [find(id), link.get(id) ?? fallback];
     input.value = value;
     if (input.value !== value) {
       unknown.push(`${id} = ${value}`);
-      input.value = FIRST[id];
+      input.value = fallback;
     }
-  }
-  for (const name of ["show", "axis"]) {
-    const value = said.get(name) ?? FIRST[name];
-    const radio = [...document.querySelectorAll(`input[name="${name}"]`)].find((one) => one.value === value);
-    if (radio) radio.checked = true;
-    else unknown.push(`${name} = ${value}`);
-  }
+  };
+  fill("scenario", DEFAULTS.scenario);
+  const preset = presetOf(options);
+  fill("channels", String(preset.p01.length));
+  for (const id of ["p01", "p10"]) find(id).value = (link.get(id) ?? expand(preset[id], Number(find("channels").value)).join(",")).split(",").join(", ");
+  for (const id of FIELDS) if (id in DEFAULTS && id !== "scenario") fill(id, DEFAULTS[id]);
+  for (const id of ["show", "axis"]) fill(id, DEFAULTS[id]);
+  find("reference").replaceChildren(...[...new Set(["best", link.get("reference") ?? "best"])].map(referenceOption));
+  find("reference").value = link.get("reference") ?? DEFAULTS.reference;
   find("policies").replaceChildren();
-  const listed = said.getAll("policy");
+  const listed = link.getAll("policy");
   for (const text of listed.slice(0, options.limits.policies)) {
     const [, name, list = ""] = text.match(/^([^:]*):?(.*)$/s);
     const policy = options.policies.find((one) => one.name === name);
@@ -185,26 +201,31 @@ function fromHash() {
     addPolicy(name, given);
   }
   unknown.push(...listed.slice(options.limits.policies).map((text) => `policy = ${text} (more than ${options.limits.policies})`));
-  if (policyBoxes().length === 0) FIRST.policies.forEach((name) => addPolicy(name));
-  markWrong();
-  // At the top, where whoever follows a link begins; the other line is where Run is, on a phone far below.
-  setText(find("link-error"), [unknown.length ? `Not understood in the link: ${unknown.join("; ")}.` : "", mistake()].filter(Boolean).join(" "));
-  tell("");
+  if (policyBoxes().length === 0) DEFAULTS.policies.forEach((name) => addPolicy(name));
   adapt();
+  markInvalid();
+  // At the top of the page; the other error line is beside Run, far below on a phone.
+  setText(find("link-error"), [unknown.length ? `Unknown in the link: ${unknown.join("; ")}.` : "", mistake()].filter(Boolean).join(" "));
+  showError("");
 }
 
-function changed() {
-  unmarkRight();
+function formChanged() {
+  adapt();
+  unmarkValid();
   setText(find("link-error"), "");
-  tell(mistake());
+  showError(mistake());
   history.replaceState(null, "", toHash());
   find("link-box").hidden = true;
   setText(find("copied"), "");
-  adapt();
 }
 
+/** Update the parts of the form that depend on others. */
 function adapt() {
-  setText(find("scenario-note"), upper(options.scenario_notes[find("scenario").value]));
+  const [preset, edited] = [presetOf(options), isEdited(options)];
+  setText(find("scenario-note"), edited ? `Based on ${preset.name}, with other channels.` : sentence(preset.note));
+  find("restore").hidden = !edited;
+  setText(find("restore"), `Restore the channels of ${preset.name}`);
+  find("users").max = Math.min(options.limits.channels, Number(find("channels").value) || options.limits.channels);
   find("add").disabled = policyBoxes().length >= options.limits.policies;
   const alone = policyBoxes().length === 1;
   for (const box of policyBoxes()) box.querySelector("button").disabled = alone;
@@ -214,9 +235,9 @@ async function copyLink() {
   history.replaceState(null, "", toHash());
   try {
     await navigator.clipboard.writeText(location.href);
-    setText(find("copied"), "The link is copied: it opens this form with these settings.");
+    setText(find("copied"), "The link was copied. It opens this form with these settings.");
   } catch {
-    // Browsers lend the clipboard to secure places only: here is the link, to be copied by hand.
+    // Browsers allow access to the clipboard only on secure pages.
     find("link-box").hidden = false;
     find("link").value = location.href;
     find("link").select();
@@ -224,52 +245,55 @@ async function copyLink() {
   }
 }
 
-const tell = (line) => setText(find("error"), line);
+const showError = (line) => setText(find("error"), line);
 
 // --- the run ---------------------------------------------------------------------------------------------------------
 
 async function start() {
   if (running) return;
-  markWrong();
+  markInvalid();
   setText(find("link-error"), "");
-  tell(mistake());
-  firstWrong()?.focus();
-  if (firstWrong()) return;
+  showError(mistake());
+  firstInvalid()?.focus();
+  if (firstInvalid()) return;
   history.replaceState(null, "", toHash());
-  const asked = settings();
+  const sent = settings();
   const began = performance.now();
-  const next = { asked, last: 0, curves: new Map() }; // is drawn when it has something: until then, what was there stays
+  const next = { settings: sent, scenario: scenarioText(sent), last: 0, points: [] }; // shown from its first point on
   let prepared = 0;
   let compiling;
   running = new AbortController();
   showRunning(true);
-  let outcome = "The connection was lost, and the run ended with it.";
+  let outcome = "";
   try {
     setText(find("status"), "Starting");
-    for await (const text of events(`/playground/run?settings=${encodeURIComponent(JSON.stringify(asked))}`, { signal: running.signal })) {
-      const said = JSON.parse(text);
+    for await (const text of events(`/playground/run?settings=${encodeURIComponent(JSON.stringify(sent))}`, { signal: running.signal })) {
+      const message = JSON.parse(text);
       clearTimeout(compiling);
-      if (said.kind === "preparing") {
-        const which = `${said.policy}, policy ${++prepared} of ${asked.policies.length}`;
+      if (message.kind === "preparing") {
+        const which = `${message.policy}, policy ${++prepared} of ${sent.policies.length}`;
         setText(find("status"), `Preparing ${which}`);
-        // Hardly anything else takes this long.
-        compiling = setTimeout(() => setText(find("status"), `Compiling ${which}: up to a minute or two, as it is used for the first time`), 2000);
+        // A preparation that takes this long is a compilation.
+        compiling = setTimeout(() => setText(find("status"), `Compiling ${which}, because it is used for the first time. This takes up to two minutes.`), 2000);
       }
-      if (said.kind === "error") throw new Refused(400, said.detail);
-      if (said.kind === "end") outcome = `Done: ${count(asked.horizon)} slots in ${((performance.now() - began) / 1000).toFixed(1)} seconds.`;
-      if (said.done !== undefined) progress(said.done);
-      if (said.kind === "point") add(next, said);
+      if (message.kind === "error") throw new Refused(400, message.detail);
+      if (message.kind === "end") outcome = `Done: ${count(sent.horizon)} slots in ${((performance.now() - began) / 1000).toFixed(1)} seconds.`;
+      if (message.done !== undefined) showProgress(message.done);
+      if (message.kind === "point") addPoint(next, message);
     }
-    if (outcome.startsWith("The connection")) tell(outcome);
+    if (!outcome) {
+      outcome = "The connection was lost, and the run was ended.";
+      showError(outcome);
+    }
   } catch (error) {
     const how = running.signal.aborted ? "Stopped" : "Ended";
-    if (how === "Ended") tell(error instanceof Refused ? error.message : "The service cannot be reached.");
-    outcome = `${how} after ${plural(next.last, "slot")}.${run && run !== next ? " What is shown is the run before." : ""}`;
+    if (how === "Ended") showError(error instanceof Refused ? sentence(error.message) : "The service cannot be reached.");
+    outcome = `${how} after ${plural(next.last, "slot")}.${run && run !== next ? " The charts show the previous run." : ""}`;
   }
   clearTimeout(compiling);
   running = null;
   showRunning(false);
-  find("progress").value = next.last / asked.horizon;
+  find("progress").value = next.last / sent.horizon;
   draw();
   setText(find("status"), outcome);
 }
@@ -279,7 +303,7 @@ function showRunning(on) {
   find("stop").disabled = !on;
   find("progress").hidden = false;
   if (on) {
-    find("progress").removeAttribute("value"); // busy, no telling how far
+    find("progress").removeAttribute("value"); // indeterminate
     find("stop").focus({ preventScroll: true });
     const card = find("curves-card");
     // On a narrow page the curves are below the form.
@@ -289,19 +313,16 @@ function showRunning(on) {
   }
 }
 
-function progress(done) {
+function showProgress(done) {
   find("progress").value = done;
-  // Tenths only: each change is read out to those who listen to the page.
+  // In steps of 10 %, because screen readers read every change.
   setText(find("status"), `Running: ${10 * Math.floor(10 * done)} %`);
 }
 
-function add(next, { t, curves }) {
+function addPoint(next, { t, curves, differences }) {
   run = next;
   run.last = t;
-  for (const [name, measures] of Object.entries(curves)) {
-    if (!run.curves.has(name)) run.curves.set(name, []);
-    run.curves.get(name).push({ t, ...measures });
-  }
+  run.points.push({ t, curves, differences });
   if (run.waiting) return;
   run.waiting = true;
   requestAnimationFrame(() => {
@@ -310,42 +331,100 @@ function add(next, { t, curves }) {
   });
 }
 
-// --- what is seen ----------------------------------------------------------------------------------------------------
+// --- charts and results ----------------------------------------------------------------------------------------------
+
+const policyNames = () => Object.keys(run.points.at(-1).curves);
 
 function draw() {
-  const measure = chosen("show");
-  const [title, reading] = READING[measure];
+  const [scale, measure] = find("show").value.startsWith("paper-") ? ["paper", find("show").value.slice(6)] : ["", find("show").value];
+  const [name, note] = MEASURES[measure];
+  const title = scale ? `R(t) / (M ln t), ${measure === "static" ? "best fixed channels" : "best channels by context"}` : name;
+  const replications = run?.settings.replications;
   setText(find("curves-title"), title);
-  const many = run?.asked.replications;
-  setText(find("reading"), reading + (many > 1 ? ` Bands are 95 % intervals over ${many} replications, cut off where the chart ends.` : ""));
+  setText(find("reading"), (scale ? `${note} ${PAPER_NOTE}` : note) + (replications > 1 ? ` Bands are 95 % intervals over ${replications} replications; they may exceed the chart.` : ""));
   find("chart").hidden = run === null;
+  find("difference-box").hidden = run === null || measure !== "reward" || policyNames().length < 2;
   if (run === null) return;
-  const series = [...run.curves].map(([name, points]) => ({ name, points: points.map((one) => [one.t, ...one[measure]]) }));
-  chart.draw(series, { log: chosen("axis") === "log", until: run.asked.horizon, y: title });
-  results();
+  const log = find("axis").value === "log";
+  const until = run.settings.horizon;
+  // The mean over the first slots is noise, and so is a quotient by a small ln t.
+  const from = scale || log ? until / 1000 : measure === "reward" ? until / 50 : 0;
+  const series = policyNames().map((policy) => ({ name: policy, points: run.points.map((point) => valueAt(point, policy, measure, scale)).filter(Boolean) }));
+  chart.draw(series, { log, until, from, y: title });
+  drawDifferences({ log, until, from: until / (log ? 1000 : 50) });
+  showResults();
 }
 
-/** What the run is of: the form may say something else by now. */
-function runOf({ scenario, perturbation, users, horizon, replications, seed }) {
-  return `Scenario ${scenario}, ${perturbation} perturbation, ${plural(users, "user")}, ${plural(horizon, "slot")}, ${plural(replications, "replication")}, seed ${seed}`;
+/** Return [slot, value, half width] of a policy at a checkpoint; null where the scale is not defined. */
+function valueAt({ t, curves }, policy, measure, scale) {
+  if (!scale) return [t, ...curves[policy][measure]];
+  const divisor = run.settings.users * Math.log(t);
+  return t < 2 ? null : [t, ...curves[policy][measure].map((value) => value / divisor)];
 }
 
-function results() {
-  setText(find("run-of"), runOf(run.asked));
-  setText(find("results-of"), `Results: ${runOf(run.asked)}`);
+const referenceOption = (value) => make("option", { value }, value === "best" ? "the policy with the largest reward" : value);
+
+/** Return the policy that differences are taken from: the chosen one or, by default, the one with the largest reward. */
+function referencePolicy() {
+  const names = policyNames();
+  const chosen = find("reference").value;
+  const { curves } = run.points.at(-1);
+  return names.includes(chosen) ? chosen : names.reduce((best, name) => (curves[name].reward[0] > curves[best].reward[0] ? name : best));
+}
+
+/** Return the paired difference of reward per slot, [mean, half width]. */
+function difference({ differences }, policy, reference) {
+  if (policy === reference) return [0, 0];
+  const found = differences.find((one) => one.of === policy && one.from === reference);
+  if (found) return found.reward;
+  const [mean, half] = differences.find((one) => one.of === reference && one.from === policy).reward;
+  return [-mean, half];
+}
+
+function drawDifferences(axes) {
+  const names = policyNames();
+  const select = find("reference");
+  const values = ["best", ...names];
+  if ([...select.options].map((option) => option.value).join("\n") !== values.join("\n")) {
+    const chosen = select.value;
+    select.replaceChildren(...values.map(referenceOption));
+    select.value = values.includes(chosen) ? chosen : "best";
+  }
+  if (find("difference-box").hidden) return;
+  const reference = referencePolicy();
+  const title = `Reward per slot minus that of ${reference}`;
+  setText(find("difference-title"), title);
+  const interval = run.settings.replications > 1 ? " Two policies differ significantly where the band does not contain 0." : " With one replication there is no interval.";
+  setText(find("difference-note"), `Paired: both policies ran on the same sample paths. Below 0, a policy earns less than ${reference}.${interval}`);
+  const series = names.map((name, style) => ({ name, style, points: run.points.map((point) => [point.t, ...difference(point, name, reference)]) }));
+  differenceChart.draw(series.filter(({ name }) => name !== reference), { ...axes, y: title });
+}
+
+/** Describe the settings of a run; the form may have changed since. */
+function scenarioText({ scenario, channels, perturbation, users, horizon, replications, seed }) {
+  const place = channels === undefined ? `Scenario ${scenario}` : `Scenario ${scenario} with other channels (K = ${channels})`;
+  return `${place}, ${perturbation} perturbation, ${plural(users, "user")}, ${plural(horizon, "slot")}, ${plural(replications, "replication")}, seed ${seed}`;
+}
+
+function showResults() {
+  setText(find("run-of"), run.scenario);
+  setText(find("results-of"), `Results: ${run.scenario}`);
   find("results-box").hidden = false;
   setText(find("results-at"), `After ${plural(run.last, "slot")}`);
-  const body = find("results");
-  const cells = [...run.curves].map(([name, points]) => {
-    const last = points.at(-1);
-    const value = ([mean, half]) => short(mean) + (run.asked.replications > 1 ? ` ±\u00a0${short(half)}` : "");
-    return [name, value(last.static), value(last.contextual), value(last.reward)];
+  const last = run.points.at(-1);
+  const reference = referencePolicy();
+  setText(find("results-difference"), `Minus ${reference}`);
+  const value = ([mean, half]) => short(mean) + (run.settings.replications > 1 ? ` ±\u00a0${short(half)}` : "");
+  const rows = policyNames().map((name) => {
+    const { reward, static: fixed, contextual } = last.curves[name];
+    return [name, value(reward), name === reference ? "–" : value(difference(last, name, reference)), value(fixed), value(contextual)];
   });
-  if (body.rows.length !== cells.length) {
-    const row = () => make("tr", {}, make("th", { scope: "row" }), ...[1, 2, 3].map(() => make("td", { className: "n" })));
-    body.replaceChildren(...cells.map(row));
+  const body = find("results");
+  if (body.rows.length !== rows.length) {
+    const row = () => make("tr", {}, make("th", { scope: "row" }), ...[1, 2, 3, 4].map(() => make("td", { className: "n" })));
+    body.replaceChildren(...rows.map(row));
   }
-  cells.forEach((texts, i) => texts.forEach((text, j) => setText(body.rows[i].cells[j], text)));
+  rows.forEach((texts, i) => texts.forEach((text, j) => setText(body.rows[i].cells[j], text)));
 }
 
 // --- start -----------------------------------------------------------------------------------------------------------
@@ -354,13 +433,14 @@ async function open() {
   try {
     options = await getJson("/playground/options");
   } catch (error) {
-    tell(`${error instanceof Refused ? error.message : "The service cannot be reached"}; load the page again.`);
+    showError(`${error instanceof Refused ? error.message : "The service cannot be reached"}; load the page again.`);
     return;
   }
-  find("scenario").replaceChildren(...options.scenarios.map((name) => make("option", { value: name }, name)));
+  find("scenario").replaceChildren(...options.scenarios.map(({ name }) => make("option", { value: name }, name)));
   find("perturbation").replaceChildren(...options.perturbations.map((name) => make("option", { value: name }, name)));
   find("slots").max = options.limits.slots;
   find("replications").max = options.limits.replications;
+  find("channels").max = options.limits.channels;
   showMore(find("results-box"));
   fromHash();
   draw();
@@ -369,16 +449,25 @@ async function open() {
     event.preventDefault();
     start();
   });
-  find("form").addEventListener("input", changed);
+  find("scenario").addEventListener("input", () => fillScenario(options)); // before the form's own listener
+  find("channels").addEventListener("change", () => {
+    if (resizeLists(options)) formChanged();
+  });
+  find("restore").addEventListener("click", () => {
+    fillScenario(options);
+    formChanged();
+    find("scenario").focus();
+  });
+  find("form").addEventListener("input", formChanged);
   find("stop").addEventListener("click", () => running?.abort());
   find("copy").addEventListener("click", copyLink);
   find("add").addEventListener("click", () => {
     const used = new Set(policyBoxes().map((box) => box.querySelector("select").value));
     const next = options.policies.find((one) => !used.has(one.name)) ?? options.policies[0];
     addPolicy(next.name).querySelector("select").focus();
-    changed();
+    formChanged();
   });
-  for (const id of ["measures", "axes"]) {
+  for (const id of VIEWS) {
     find(id).addEventListener("change", () => {
       history.replaceState(null, "", toHash());
       draw();

@@ -1,18 +1,18 @@
-// The last slots of the channels as symbols: a row for each channel, a column for each slot, the latest at the right.
+// The recent slots as symbols: one row per channel, one column per slot, the latest at the right.
 //
-// It stands still while somebody points at it, has it focused or has a slot explained: nobody can hit what moves.
+// The strip does not move while it is pointed at or focused, or while one of its slots is explained.
 
 import { count } from "./common.js";
 
-const LABEL = 38; // pixels for the channel's number
+const MAX_LABEL = 110; // pixels for the name of a channel
 const COLUMN = 10; // pixels of a slot
 
-/** What became of a channel, as the service counts it: name, the colour's variable, the symbol. */
+/** Outcomes of an assigned channel, numbered as in live_view.py. */
 export const OUTCOMES = [
-  { says: "waiting for a report", colour: "--waiting", draw: ring },
-  { says: "free, and paid", colour: "--free", draw: square },
-  { says: "busy: a primary user", colour: "--busy", draw: cross },
-  { says: "free, but spoilt by noise", colour: "--spoilt", draw: triangle },
+  { meaning: "not reported yet", colour: "--pending", draw: ring },
+  { meaning: "idle, full reward", colour: "--paid", draw: square },
+  { meaning: "busy: collision with a primary user", colour: "--busy", draw: cross },
+  { meaning: "idle, low reward: perturbed", colour: "--perturbed", draw: triangle },
 ];
 
 function square(pen, x, y, r) {
@@ -43,8 +43,8 @@ function ring(pen, x, y, r) {
   pen.stroke();
 }
 
-/** A canvas as sharp as the screen, emptied, with its pen. */
-function sharp(canvas, width, height) {
+/** Clear a canvas, fit it to the resolution of the screen, and return its drawing context. */
+function prepare(canvas, width, height) {
   const scale = window.devicePixelRatio || 1;
   const [w, h] = [Math.round(width * scale), Math.round(height * scale)];
   if (canvas.width !== w || canvas.height !== h) {
@@ -60,28 +60,29 @@ function sharp(canvas, width, height) {
 
 const colourOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** The symbols and what they mean. */
+/** Show the symbols with their meanings. */
 export function drawKey(list) {
   list.replaceChildren(
-    ...OUTCOMES.map(({ says, colour, draw }) => {
+    ...OUTCOMES.map(({ meaning, colour, draw }) => {
       const [item, canvas] = [document.createElement("li"), document.createElement("canvas")];
-      const pen = sharp(canvas, 14, 14);
+      const pen = prepare(canvas, 14, 14);
       pen.fillStyle = pen.strokeStyle = colourOf(colour);
       draw(pen, 7, 7, 4);
-      item.append(canvas, says);
+      item.append(canvas, meaning);
       return item;
     }),
   );
 }
 
 export class Strip {
-  /** `explain` is called with the slot that was chosen. */
-  constructor(box, canvas, note, explain) {
-    Object.assign(this, { box, canvas, note, explain });
+  /** `explain` is called with the selected slot; `label` returns the name of a channel. */
+  constructor(box, canvas, note, explain, label) {
+    Object.assign(this, { box, canvas, note, explain, label });
     this.slots = []; // as the service sends them
-    this.channels = []; // one a row
+    this.channels = []; // one per row
     this.rowHeight = 34;
-    this.cursor = null; // slot under the pointer or the keys
+    this.labelWidth = 0; // pixels
+    this.cursor = null; // slot under the pointer, or selected with the keyboard
     this.pinned = null; // slot that is explained
     this.pointing = false;
     box.addEventListener("pointermove", (event) => this.#point(event));
@@ -108,16 +109,19 @@ export class Strip {
     this.box.blur();
   }
 
-  /** The slots that there is room for. */
+  /** Return the latest slots that fit. */
   #shown() {
-    const room = Math.max(1, Math.floor((this.canvas.clientWidth - LABEL) / COLUMN));
+    const room = Math.max(1, Math.floor((this.canvas.clientWidth - this.labelWidth) / COLUMN));
     return this.slots.slice(-room);
   }
 
   draw() {
     const [width, height] = [this.canvas.clientWidth, this.channels.length * this.rowHeight];
     if (!width || !height) return;
-    const pen = sharp(this.canvas, width, height);
+    const pen = prepare(this.canvas, width, height);
+    pen.font = "13px system-ui, sans-serif";
+    const labels = this.channels.map((channel) => this.label(channel));
+    this.labelWidth = 16 + Math.min(MAX_LABEL, Math.max(0, ...labels.map((text) => pen.measureText(text).width)));
     const shown = this.#shown();
     const columnOf = (i) => width - (shown.length - i) * COLUMN;
     const colours = OUTCOMES.map(({ colour }) => colourOf(colour));
@@ -128,45 +132,44 @@ export class Strip {
       pen.strokeStyle = colourOf("--accent");
       pen.strokeRect(columnOf(i) + 0.5, 1, COLUMN - 1, height - 2);
     });
-    pen.font = "13px system-ui, sans-serif";
     pen.textAlign = "right";
     pen.textBaseline = "middle";
     const [rule, quiet] = [colourOf("--rule"), colourOf("--quiet")];
-    this.channels.forEach((channel, row) => {
+    labels.forEach((text, row) => {
       pen.fillStyle = rule;
       if (row) pen.fillRect(0, row * this.rowHeight - 1, width, 1);
       pen.fillStyle = quiet;
-      pen.fillText(String(channel + 1), LABEL - 10, (row + 0.5) * this.rowHeight);
+      pen.fillText(text, this.labelWidth - 10, (row + 0.5) * this.rowHeight, MAX_LABEL);
     });
     const rowOf = new Map(this.channels.map((channel, row) => [channel, row]));
     shown.forEach((slot, i) => {
       const x = columnOf(i) + COLUMN / 2;
-      for (const [channel, what] of slot.outcomes) {
+      for (const [channel, outcome] of slot.outcomes) {
         const row = rowOf.get(channel);
         if (row === undefined) continue;
-        pen.fillStyle = pen.strokeStyle = colours[what];
-        OUTCOMES[what].draw(pen, x, (row + 0.5) * this.rowHeight, 3.6);
+        pen.fillStyle = pen.strokeStyle = colours[outcome];
+        OUTCOMES[outcome].draw(pen, x, (row + 0.5) * this.rowHeight, 3.6);
       }
     });
-    this.#tell(shown);
+    this.#describe(shown);
   }
 
-  #tell(shown) {
+  #describe(shown) {
     if (!shown.length) {
-      this.note.textContent = "Recent slots: none since the service started";
+      this.note.textContent = "No slots since the service started";
       return;
     }
     const at = shown.find(({ slot }) => slot === (this.cursor ?? this.pinned));
     const text = at
-      ? `Slot ${count(at.slot)}${at.slot === this.pinned ? ", explained below; held" : ": press to explain"}`
-      : `Slots ${count(shown[0].slot)} to ${count(shown.at(-1).slot)}; press one to explain it`;
+      ? `Slot ${count(at.slot)}${at.slot === this.pinned ? ": held, explained below" : ": click to explain"}`
+      : `Slots ${count(shown[0].slot)} to ${count(shown.at(-1).slot)}; click one to explain it`;
     if (this.note.textContent !== text) this.note.textContent = text;
     const now = at ?? shown.at(-1);
     this.box.setAttribute("aria-valuemin", shown[0].slot);
     this.box.setAttribute("aria-valuemax", shown.at(-1).slot);
     this.box.setAttribute("aria-valuenow", now.slot);
-    const listed = now.outcomes.slice(0, 12).map(([k, what]) => `channel ${k + 1} ${OUTCOMES[what].says}`);
-    this.box.setAttribute("aria-valuetext", `Slot ${now.slot}: ${listed.join(", ")}`);
+    const texts = now.outcomes.slice(0, 12).map(([k, outcome]) => `channel ${this.label(k)} ${OUTCOMES[outcome].meaning}`);
+    this.box.setAttribute("aria-valuetext", `Slot ${now.slot}: ${texts.join(", ")}`);
   }
 
   #at(event) {
