@@ -90,6 +90,7 @@ def test_watch_shows_channel_indices_from_zero(service: str, page: Tab) -> None:
 def test_watch_explains_slots_of_the_strip(service: str, page: Tab) -> None:
     """One slot is selected with the mouse, the one before it with the keyboard."""
     open_watch(page, f"{service}/")
+    page.until("Number(document.querySelector('#slot').textContent.replaceAll(',', '')) >= 20")  # slots to click on
     page.until("document.querySelector('#strip-note').textContent.startsWith('Slots')")
     page.click("#strip-canvas", across=0.9)
     page.until("!document.querySelector('#terms-box').hidden")

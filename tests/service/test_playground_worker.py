@@ -1,12 +1,12 @@
 """A playground run gives the numbers of `simulate` at the same checkpoints."""
 
 import json
+import resource
 import subprocess
 import sys
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 import idleband as ib
@@ -40,7 +40,7 @@ def test_rewards_regrets_and_differences_equal_those_of_simulate(replications: i
 
     def check(found: list[float], values: Any) -> None:
         mean, half = student_t(values)
-        np.testing.assert_allclose(found, [mean, half if replications > 1 else 0.0], rtol=1e-12, atol=1e-12)
+        assert found == pytest.approx([float(mean), float(half) if replications > 1 else 0.0], rel=1e-12, abs=1e-12)
 
     for name, result in results.items():
         assert [point["t"] for point in points] == result.t.tolist()
@@ -129,7 +129,7 @@ def test_invalid_settings_end_with_an_error_message(
     settings: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["playground_worker", settings])
-    monkeypatch.setattr(playground_worker.resource, "setrlimit", lambda *_: None)  # would limit the test process
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)  # would limit the test process
     playground_worker.main()
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["kind"] == "error"
