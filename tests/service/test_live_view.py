@@ -1,5 +1,6 @@
 """The data of the watch page that is not part of the allocator's status."""
 
+import time
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,7 @@ def test_partial_reports_count_once_the_slot_is_complete(view: LiveView) -> None
 
 def test_rate_counts_decisions_in_the_window(view: LiveView, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(live_view.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     for slot in range(1, 11):
         decide(view, slot)
     assert view.view()["rate"] == 2.0
