@@ -89,9 +89,9 @@ def test_mistakes_are_those_of_the_library(client: Client, service: InThread) ->
         client.decide(CONTEXTS, users=99)
     with pytest.raises(InputError, match="channels"):
         client.vacate([99])
-    with Client(f"http://127.0.0.1:{service.port}", "nobody") as other:
-        with pytest.raises(ib.UnknownRequestError, match="nobody"):
-            other.snapshot()
+    other = Client(f"http://127.0.0.1:{service.port}", "nobody")
+    with other, pytest.raises(ib.UnknownRequestError, match="nobody"):
+        other.snapshot()
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
