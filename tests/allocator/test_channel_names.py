@@ -31,7 +31,7 @@ def test_channels_are_vacated_and_restored_by_name_or_index() -> None:
 def test_unknown_or_repeated_channels_are_refused(call: str, channels: Any) -> None:
     allocator = named()
     before = state_of(allocator)
-    with pytest.raises(ib.InputError, match="^channels = "):
+    with pytest.raises(ib.InputError, match=r"^channels = "):
         getattr(allocator, call)(channels)
     assert state_of(allocator) == before
 
@@ -64,8 +64,8 @@ def test_explanations_and_status_show_names() -> None:
     allocator = named()
     explained = allocator.explain(allocator.decide().request_id)
     assert str(explained) == (
-        "Slot 1: channels ch1, ch2 of 4 were selected by mp-ucb. Channels ch1, ch2 have not been tried yet, so they come"
-        " first."
+        "Slot 1: channels ch1, ch2 of 4 were selected by mp-ucb. Channels ch1, ch2 have not been tried yet, so they"
+        " come first."
     )
     assert [terms.name for terms in explained.channels] == list(NAMES)
     assert [one["name"] for one in allocator.status()["channel"]] == list(NAMES)
