@@ -16,7 +16,7 @@ import pytest
 
 import idleband as ib
 from idleband.cli.parser import SHORTLIST, build_parser
-from idleband.scenario.build import from_table
+from idleband.scenario.table import from_table
 from idleband.service.client import Client
 from tests.conftest import ROOT
 

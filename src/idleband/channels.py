@@ -1,4 +1,7 @@
-"""Channel indices and names: channels are numbered from 0 and may have names, which are accepted wherever indices are."""
+"""Channel indices and names.
+
+Channels are numbered from 0 and may have names, which are accepted wherever indices are.
+"""
 
 import re
 from collections.abc import Sequence
@@ -70,3 +73,12 @@ def channel_indices(values: Any, K: int, names: Sequence[str], field: str) -> tu
 def channel_label(k: int, names: Sequence[str]) -> str:
     """Return the name of channel k, or its index as text where channels have no names."""
     return names[k] if names else str(k)
+
+
+def channel_text(k: int, names: Sequence[str]) -> str:
+    """Return how a message refers to channel k: by index, and by name where channels have names.
+
+    >>> channel_text(2, ("ch1", "ch2", "ch3")), channel_text(2, ())
+    ('channel 2 (ch3)', 'channel 2')
+    """
+    return f"channel {k} ({names[k]})" if names else f"channel {k}"

@@ -59,10 +59,10 @@ def unknown(what: str, name: object, options: Iterable[str]) -> InputError:
     """Return the error for a name that is not among the options, with the closest option as a suggestion.
 
     >>> print(unknown("policy", "mp-ubc", ["mp-ucb", "mp-ts"]))
-    unknown policy 'mp-ubc': did you mean 'mp-ucb'? Setup: mp-ucb, mp-ts
+    unknown policy 'mp-ubc': did you mean 'mp-ucb'? known: mp-ucb, mp-ts
     """
     known = list(options)
     spelt = {option.lower(): option for option in known}
     close = difflib.get_close_matches(str(name).lower(), spelt, n=1)
     hint = f"did you mean '{spelt[close[0]]}'? " if close else ""
-    return InputError(f"unknown {what} '{name}': {hint}Setup: {', '.join(known) or 'none'}")
+    return InputError(f"unknown {what} '{name}': {hint}known: {', '.join(known) or 'none'}")

@@ -194,7 +194,7 @@ def test_channels_do_not_mix() -> None:
 def test_several_states_are_free_or_not() -> None:
     """Of three states the good ones are free."""
     world = ib.scenario(
-        transition=[[[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]], rewards=[[0.0, 0.6, 1.0]], good=[[0, 2]],
+        transition=[[[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]], good=[[0, 2]],
         users=1, context={"dimension": 1}, perturbation="none",
     )  # fmt: skip
     allocator = ib.Allocator("mp-random", scenario=world)

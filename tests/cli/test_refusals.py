@@ -47,7 +47,7 @@ from tests.own_policy import MINE
         ("run S1 --policy mp-nucb:D=1000,L=9", "covariance = full would take"),
         (
             "run S1 --perturbation cubic",
-            "unknown scenario.perturbation.kind 'cubic': Setup: none, linear, quadratic, cosine",
+            "unknown scenario.perturbation.kind 'cubic': known: none, linear, quadratic, cosine",
         ),
         ("learned S5", "unknown scenario 'S5'"),
         (
@@ -61,10 +61,10 @@ from tests.own_policy import MINE
         ("learned S1 --policy mp-nucb:D=1000,L=9", "covariance = full would take"),
         ("show S5", "unknown scenario 'S5'"),
         ("show S1 --seed -1", "--seed = -1"),
-        ("cost S4 1,2,3", "3 of them; S4 hands out 5"),
-        ("cost S4 1,2,3,4,11", "channel = 11: must be a whole number from 1 to 10"),
-        ("cost S4 1,2,3,4,4", "each channel once"),
-        ("cost S4 1,2,3,4,x", "channel = x"),
+        ("cost S4 1,2,3", "has 3 channels; S4 selects 5 in a slot"),
+        ("cost S4 1,2,3,4,10", "channels = '10': must be a channel index from 0 to 9"),
+        ("cost S4 1,2,3,4,4", "each channel may be given once"),
+        ("cost S4 1,2,3,4,x", "channels = 'x'"),
         ("plot nowhere", "nowhere: no such folder"),
         ("plot .", ".: holds no experiment"),
     ],

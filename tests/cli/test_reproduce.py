@@ -123,7 +123,7 @@ def test_ctrl_c_keeps_finished_work_and_the_same_command_continues(ok: Callable[
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("reproduce --only figur4", "unknown part 'figur4': did you mean 'figure4'? Setup: figure1, figure2, figure3"),
+        ("reproduce --only figur4", "unknown part 'figur4': did you mean 'figure4'? known: figure1, figure2, figure3"),
         ("reproduce --quick --only figure4 --only maps", "unknown part 'maps': did you mean 'map'?"),
         ("reproduce --replications 0", "--replications = 0: must be a whole number from 2 to"),
         ("reproduce --quick --replications 1", "--replications = 1: must be a whole number from 2 to"),

@@ -55,7 +55,7 @@ CASES: dict[str, ConfiguredPolicy] = {
 THREE_STATES: dict[str, Any] = {
     "name": "three states",
     "transition": [[[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]] * 3 + [[[0.2, 0.8], [0.7, 0.3]]] * 3,
-    "rewards": [[0.0, 0.6, 1.0]] * 3 + [[0.2, 0.9]] * 3,
+    "good": [[2]] * 3 + [[1]] * 3,
     "users": 2,
     "context": {"dimension": 3},
     "perturbation": {"theta_norm": 0.8},
@@ -64,6 +64,9 @@ THREE_STATES: dict[str, Any] = {
 SCENARIOS: dict[str, ib.Scenario] = {
     **{name: ib.scenario(name) for name in ("S1", "S2", "S3", "S4")},
     "three states": ib.scenario(THREE_STATES),
+    "three states, additive": ib.scenario(
+        THREE_STATES, reward="additive", rewards=[[0.0, 0.6, 1.0]] * 3 + [[0.2, 0.9]] * 3
+    ),
     "additive": ib.scenario("S4", reward="additive", perturbation={"clear": 0.8, "per_channel": True}),
     "reward feedback": ib.scenario("S2", feedback="reward", sensing="all"),
     "rewards of what is played": ib.scenario("S4", feedback="reward"),
@@ -76,7 +79,6 @@ SCENARIOS: dict[str, ib.Scenario] = {
     "all handed out": ib.scenario(p01=[0.3, 0.2], p10=[0.2, 0.9], users=2, perturbation="none"),
     "unlike": ib.scenario(
         transition=[[[1.0]], [[0.9, 0.1], [0.4, 0.6]], THREE_STATES["transition"][0]],
-        rewards=[[0.8], [1.0, 0.1], [0.0, 0.6, 1.0]],
         good=[[0], [0], [2]],
         users=1,
         context={"dimension": 2},

@@ -106,7 +106,6 @@ def test_a_policy_file_is_looked_up_beside_the_experiment(tmp_path: Path, monkey
         ib.scenario("S4", name="mine", users=1, feedback="reward", reward="additive", perturbation="none"),
         ib.scenario(
             transition=[[[0.5, 0.5, 0.0], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]] * 2,
-            rewards=[0.0, 0.5, 1.0],
             good=[[2], [1, 2]],
             users=1,
             context={"dimension": 2},

@@ -63,7 +63,7 @@ CHANGES: dict[str, tuple[Experiment, Task]] = {
     "p01": on(p01=[0.011, *S1.to_dict()["p01"][1:]]),
     "p10": on(p10=[0.081, *S1.to_dict()["p10"][1:]]),
     "p01 in its last bit": on(p01=[float(np.nextafter(0.01, 1)), *S1.to_dict()["p01"][1:]]),
-    "rewards": on(rewards=[0.2, 1.0]),
+    "rewards": on(reward="additive", rewards=[0.2, 1.0]),
     "users": on(users=4),
     "sensing": on(sensing="all"),
     "feedback": on(feedback="reward"),

@@ -358,7 +358,7 @@ def test_a_changed_policy_is_computed_again_and_nothing_else_is(tmp_path: Path) 
     path, out = tmp_path / "user_code.py", tmp_path / "out"
     counts = []
     for first in (0, 3, 0):
-        path.write_text(MINE.replace("params.first", str(first)))
+        path.write_text(MINE.replace("setup.params.first", str(first)))
         study = ib.compare("S4", [f"{path}:mine", "mp-random"], out=out, **SIZE)
         assert study["mine"].plays[0].tolist() == [300 * (first <= k < first + 5) for k in range(10)]
         assert_equal(ib.load(out), study)
@@ -422,10 +422,10 @@ def test_a_policy_changed_within_a_second_is_seen(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = tmp_path / "user_code.py"
     for first in (0, 3):
-        path.write_text(MINE.replace("params.first", str(first)))
+        path.write_text(MINE.replace("setup.params.first", str(first)))
         os.utime(path, (10**9, 10**9))
         picks = [-1]
-        ib.policy(f"{path}:mine").policy.select(SimpleNamespace(M=1), None, None, None, None, picks)
+        ib.policy(f"{path}:mine").policy.select(SimpleNamespace(M=1), None, None, picks)
         assert picks == [first]
 
 
@@ -452,7 +452,7 @@ def test_a_parameter_cannot_hide_a_measured_column(tmp_path: Path, name: str) ->
 
 def test_a_policy_that_only_failed_does_not_come_back(tmp_path: Path) -> None:
     path, out = tmp_path / "user_code.py", tmp_path / "out"
-    path.write_text(MINE.replace("return known.M", "return 1"))
+    path.write_text(MINE.replace("return setup.M", "return 1"))
     with pytest.raises(ib.InputError, match="policy mine: picks = "):
         ib.compare("S4", [f"{path}:mine"], out=out, **SIZE)
     assert ib.compare("S4", ["mp-random"], out=out, **SIZE).labels == ["mp-random"]
@@ -521,7 +521,7 @@ def test_the_table_is_sorted_by_reward(study: ib.Study) -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda study: study["mp-ubc"], "unknown case 'mp-ubc': did you mean 'mp-ucb'?"),
+        (lambda study: study["mp-ubc"], "unknown policy 'mp-ubc': did you mean 'mp-ucb'?"),
         (lambda study: study.difference("mp-ucb", "mp-rondam"), "did you mean 'mp-random'?"),
         (lambda study: study.interval("mp-ucb", "rewards"), "unknown column 'rewards': did you mean 'reward'?"),
         (lambda study: study.results[0].regret("statik"), "must be one of static, contextual, genie, table"),

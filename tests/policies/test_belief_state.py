@@ -17,7 +17,7 @@ THREE = [[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]
 # Channels of three, two and one state; of the first two the good state is the first.
 UNLIKE: dict[str, Any] = {
     "transition": [THREE, [[0.9, 0.1], [0.4, 0.6]], [[1.0]]],
-    "rewards": [[1.0, 0.4, 0.2], [1.0, 0.1], [0.8]],
+    "rewards": [[1.0, 0.1, 0.1], [1.0, 0.1], [1.0]],
     "good": [[0], [0], [0]],
 }
 TWO: dict[str, Any] = {"p01": [0.1, 0.4, 0.7], "p10": [0.2, 0.5, 0.8]}

@@ -14,7 +14,7 @@ TWO: dict[str, Any] = {"p01": [0.1, 0.4, 0.7], "p10": [0.2, 0.5, 0.1]}
 # Three states of which the first and the last are good; and a channel that is always good.
 LUMPED: dict[str, Any] = {
     "transition": [[[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]], [[1.0]]],
-    "rewards": [[1.0, 0.4, 0.6], [0.7]],
+    "rewards": [[1.0, 0.1, 1.0], [1.0]],
     "good": [[0, 2], [0]],
 }
 

@@ -181,7 +181,7 @@ def test_algorithm_1_line_by_line(target: str) -> None:
     """In plain NumPy, with every state sensed. `prediction` is to the letter; with `perturbation` it can learn, so that
     lines 7, 8 and 13 have something to say. Bad states pay 0, or no candidate would be replaced to the letter."""
     d, K, M, beta = 2, 5, 2, 0.7  # 1
-    world = {"rewards": [0.0, 1.0], "sensing": "all", "context": {"dimension": d}}
+    world = {"reward": "additive", "rewards": [0.0, 1.0], "sensing": "all", "context": {"dimension": d}}
     station = Station("mp-lucb-printed", K=K, M=M, world=world, beta=beta, target=target)
     A, b = [np.eye(d) for _ in range(K)], [np.zeros(d) for _ in range(K)]  # 2
     rng, replacements = np.random.default_rng(7), 0

@@ -23,7 +23,7 @@ TWO: dict[str, Any] = {"p01": [0.1, 0.3, 0.6, 0.3], "p10": [0.2, 0.1, 0.9, 0.5]}
 # A three-state channel whose good state is the first, a two-state one, and one that is always good.
 UNLIKE: dict[str, Any] = {
     "transition": [[[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]], [[0.9, 0.1], [0.4, 0.6]], [[1.0]]],
-    "rewards": [[1.0, 0.4, 0.2], [0.1, 1.0], [0.8]],
+    "rewards": [[1.0, 0.1, 0.1], [0.1, 1.0], [1.0]],
     "good": [[0], [1], [0]],
 }
 ADDITIVE_S4: dict[str, Any] = {"reward": "additive", "perturbation": {"theta": [0.1] * 8}}

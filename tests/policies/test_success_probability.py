@@ -24,7 +24,7 @@ from idleband.scenario.build import scenario
 # A channel of two states and one of three, whose good state is the second.
 CHANNELS: dict[str, Any] = {
     "transition": [[[0.5, 0.5], [0.5, 0.5]], [[0.4, 0.3, 0.3]] * 3],
-    "rewards": [[0.1, 1.0], [0.2, 0.9, 0.4]],
+    "rewards": [[0.1, 1.0], [0.1, 1.0, 0.1]],
     "good": [[1], [1]],
     "context": {"dimension": 1},
     "perturbation": {"theta": [0.5]},

@@ -14,7 +14,6 @@ MATRIX = [[0.5, 0.5, 0.0], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]
 THREE = {
     "name": "three",
     "transition": [MATRIX, MATRIX[::-1]],
-    "rewards": [0.0, 0.4, 1.0],
     "good": [[2], [1, 2]],
     "users": 1,
     "context": {"dimension": 2},
@@ -55,13 +54,13 @@ def test_theta_is_that_of_replication_0_of_the_seed() -> None:
 def test_properties_of_a_three_state_scenario() -> None:
     data = card(ib.scenario(THREE))
     stationary = [long_run_share(matrix) for matrix in THREE["transition"]]
-    h = np.array(THREE["rewards"])
+    h = np.array([0.0, 0.4, 1.0])
     assert np.array(data["stationary"]) == pytest.approx(np.array(stationary))
     assert data["good_share"] == pytest.approx([stationary[0][2], stationary[1][1] + stationary[1][2]])
     assert data["mean_without_perturbation"] == pytest.approx(0.1 + 0.9 * np.array(data["good_share"]))
-    additive = card(ib.scenario(THREE, reward="additive"))
+    additive = card(ib.scenario(THREE, reward="additive", rewards=h))
     assert additive["mean_without_perturbation"] == pytest.approx([distribution @ h for distribution in stationary])
-    for distribution, matrix, found in zip(stationary, THREE["transition"], data["autocorrelation"], strict=True):
+    for distribution, matrix, found in zip(stationary, THREE["transition"], additive["autocorrelation"], strict=True):
         pairs = distribution[:, None] * np.array(matrix)  # P(state now, state next)
         mean, square = distribution @ h, distribution @ h**2
         assert found == pytest.approx((h @ pairs @ h - mean**2) / (square - mean**2))

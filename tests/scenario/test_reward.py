@@ -65,7 +65,8 @@ INDEPENDENT = [[0.3, 0.7], [0.3, 0.7]]  # the next state does not depend on the 
 
 
 def one_channel(model: str, kind: str, **more: Any) -> ib.Scenario:
-    settings: dict[str, Any] = {"transition": [INDEPENDENT], "rewards": [-0.2, 0.9], **more}
+    rewards = [-0.2, 0.9] if kind == "additive" else None
+    settings: dict[str, Any] = {"transition": [INDEPENDENT], "rewards": rewards, "good": [1], **more}
     return ib.scenario(
         users=1, reward=kind, context={"dimension": 3}, perturbation=PERTURBATION_MODELS[model], **settings
     )
@@ -114,7 +115,12 @@ def test_reward_range_holds_every_reward(model: str, kind: str) -> None:
 )
 def test_reward_range_is_as_narrow_as_can_be_known(settings: dict[str, Any], expected: tuple[float, float]) -> None:
     world = ib.scenario(
-        transition=[INDEPENDENT], rewards=[-0.2, 0.9], users=1, context={"dimension": 3}, **settings
+        transition=[INDEPENDENT],
+        rewards=[-0.2, 0.9] if settings["reward"] == "additive" else None,
+        good=[1],
+        users=1,
+        context={"dimension": 3},
+        **settings,
     )  # fmt: skip
     assert world.reward_range() == pytest.approx(expected, abs=1e-12)
 

@@ -1,4 +1,4 @@
-"""A scenario from every source, there and back, and every mistake in it told in one line."""
+"""Building scenarios from every source, writing them out and reading them back, and refusing invalid ones."""
 
 import math
 import re
@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import idleband as ib
-from idleband.scenario.build import MAX_CHANNELS, MAX_ENTRIES
+from idleband.scenario.table import MAX_CHANNELS, MAX_ENTRIES
 
 TWO = {"p01": [0.1, 0.2], "p10": [0.3, 0.4]}
 THREE_STATES = {
     "transition": [[[0.5, 0.5, 0.0], [0.25, 0.5, 0.25], [0.0, 0.5, 0.5]]] * 2,
     "rewards": [0.1, 0.5, 1.0],
+    "reward": "additive",
     "users": 1,
 }
 
@@ -72,7 +73,7 @@ def test_settings_may_be_arrays_and_numbers_of_numpy() -> None:
     assert ib.scenario(world.to_dict()) == world
 
 
-def test_good_states_are_those_of_the_largest_reward_unless_marked() -> None:
+def test_good_states_are_those_of_the_largest_reward_unless_given() -> None:
     assert [g.tolist() for g in ib.scenario(THREE_STATES).good] == [[False, False, True]] * 2
     tie = ib.scenario(THREE_STATES, rewards=[1.0, 0.5, 1.0])
     assert tie.good[0].tolist() == [True, False, True]
@@ -85,11 +86,105 @@ def test_good_states_are_those_of_the_largest_reward_unless_marked() -> None:
 
 def test_channels_may_have_different_numbers_of_states() -> None:
     transition = [[[1.0]], [[0.5, 0.5], [0.5, 0.5]], THREE_STATES["transition"][0]]
-    world = ib.scenario(transition=transition, rewards=[[0.7], [0.2, 0.4], [0.1, 0.5, 1.0]], users=3)
-    np.testing.assert_allclose(world.mean_h, [0.7, 0.3, 0.525])
-    np.testing.assert_allclose(world.table_means, 0.1 + 0.9 * np.array([1, 0.5, 0.25]))  # what the threshold pays
-    np.testing.assert_allclose(ib.scenario(world, reward="additive").table_means, world.mean_h)
-    assert ib.scenario(world.to_dict()) == world
+    rewards = [[0.7], [0.2, 0.4], [0.1, 0.5, 1.0]]
+    additive = ib.scenario(transition=transition, rewards=rewards, reward="additive", users=3)
+    np.testing.assert_allclose(additive.mean_h, [0.7, 0.3, 0.525])
+    np.testing.assert_allclose(additive.table_means, additive.mean_h)
+    threshold = ib.scenario(transition=transition, good=[[0], [1], [2]], users=3)
+    np.testing.assert_allclose(threshold.table_means, 0.1 + 0.9 * np.array([1, 0.5, 0.25]))
+    for scenario in (additive, threshold):
+        assert ib.scenario(scenario.to_dict()) == scenario
+
+
+def test_threshold_reward_needs_good_states_only() -> None:
+    scenario = ib.scenario(transition=THREE_STATES["transition"], good=[[2], [0, 1]], users=1)
+    assert [row.tolist() for row in scenario.rewards] == [[0.1, 0.1, 1.0], [1.0, 1.0, 0.1]]
+    same = {"rewards": [[0.1, 0.1, 1.0], [1.0, 1.0, 0.1]], "users": 1}
+    assert ib.scenario(transition=THREE_STATES["transition"], **same) == scenario
+
+
+@pytest.mark.parametrize(
+    ("table", "channel"),
+    [
+        ({"p01": [0.1, 0.2], "p10": [0.3, 0.4], "rewards": [0, 5]}, "channel 0 = [0.0, 5.0]"),
+        ({"p01": [0.1, 0.2], "p10": [0.3, 0.4], "rewards": [[0.1, 1], [1, 0.1]]}, "channel 1 = [1.0, 0.1]"),
+        ({**THREE_STATES, "reward": "threshold"}, "channel 0 = [0.1, 0.5, 1.0]"),
+        ({**THREE_STATES, "reward": "threshold", "good": [1, 2]}, "channel 0 = [0.1, 0.5, 1.0]"),
+        ({"base": "S1", "rewards": [0, 5]}, "channel 0 (ch1) = [0.0, 5.0]"),
+    ],
+)
+def test_rewards_that_the_threshold_reward_does_not_pay_are_refused(table: dict[str, Any], channel: str) -> None:
+    assert refused({"users": 1, **table}) == (
+        f"scenario.rewards, {channel}: the threshold reward pays 1 in good states and 0.1 in bad ones;"
+        ' leave rewards out, or set reward = "additive", which pays state rewards'
+    )
+
+
+def test_state_rewards_of_the_additive_reward_are_paid() -> None:
+    totals = [
+        ib.simulate(
+            ib.scenario(**TWO, users=1, reward="additive", rewards=rewards, perturbation="none"), "mp-random",
+            horizon=100, replications=1,
+        ).reward[0, -1]
+        for rewards in ([0, 1], [0, 5])
+    ]  # fmt: skip
+    assert totals[1] == 5 * totals[0] > 0
+
+
+def test_reward_kind_can_be_changed_with_rewards_left_out() -> None:
+    additive = ib.scenario("S1", reward="additive")
+    assert ib.scenario(additive, reward="threshold") == ib.scenario("S1")
+    other = ib.scenario(additive, rewards=[0, 5])
+    assert ib.scenario(other, reward="threshold", rewards=None) == ib.scenario("S1")
+
+
+# --- channel names ---------------------------------------------------------------------------------------------------
+
+
+def test_presets_name_their_channels_as_the_paper_does() -> None:
+    for name in ("S1", "S2", "S3", "S4"):
+        assert ib.scenario(name).channel_names == tuple(f"ch{k}" for k in range(1, 11))
+
+
+def test_channel_names_from_every_source(tmp_path: Path) -> None:
+    names = ["470 MHz", "478 MHz"]
+    path = tmp_path / "mine.toml"
+    path.write_text(tomli_w.dumps({"scenario": {**TWO, "users": 1, "channel_names": names}}))
+    scenario = ib.scenario(**TWO, users=1, channel_names=names)
+    assert scenario.channel_names == tuple(names)
+    assert ib.scenario(path) == ib.scenario(scenario.to_dict()) == scenario
+    assert scenario != ib.scenario(**TWO, users=1)
+    assert scenario.identity() == ib.scenario(**TWO, users=1).identity()  # names do not determine results
+    assert (scenario.channel("478 MHz"), scenario.channel(1), scenario.channel("1")) == (1, 1, 1)
+    assert [scenario.channel_label(k) for k in ("478 MHz", 0)] == ["478 MHz", "470 MHz"]
+    assert ib.scenario(**TWO, users=1).channel_label(1) == "1"
+
+
+def test_names_stay_with_their_channels_when_other_settings_change() -> None:
+    S1 = ib.scenario("S1")
+    assert ib.scenario(S1, users=3).channel_names == S1.channel_names
+    assert ib.scenario(S1, p01=[0.3] * 10).channel_names == S1.channel_names
+    assert ib.scenario(S1, **TWO, users=1).channel_names == ()
+    assert ib.scenario(S1, channel_names=None).channel_names == ()
+
+
+def test_availability_rows_may_list_channel_names() -> None:
+    by_name = ib.scenario("S1", availability=[["ch1", "ch10"], [1] * 10])
+    assert by_name == ib.scenario("S1", availability=[[1, *[0] * 8, 1], [1] * 10])
+    assert "scenario.availability, row 0 = 'ch11': must be a channel index from 0 to 9, or a name from ch1" in refused(
+        {"base": "S1", "availability": [["ch11"]]}
+    )
+
+
+def test_availability_none_means_all_channels() -> None:
+    assert ib.scenario("S1", availability=None) == ib.scenario("S1")
+    some = ib.scenario("S1", availability=[[1] * 9 + [0]])
+    assert ib.scenario(some, availability=None) == ib.scenario("S1")
+
+
+def test_messages_name_a_channel_by_index_and_name() -> None:
+    table = {"p01": [0.1, 1.5], "p10": [0.1, 0.1], "users": 1, "channel_names": ["low", "high"]}
+    assert refused(table) == f"scenario.p01, channel 1 (high) = 1.5: {PROBABILITY}"
 
 
 def test_availability_that_is_always_full_is_none() -> None:
@@ -99,14 +194,14 @@ def test_availability_that_is_always_full_is_none() -> None:
 def test_best_and_cost() -> None:
     world = ib.scenario(p01=[0.2, 0.8, 0.5, 0.8], p10=[0.8, 0.2, 0.5, 0.2], users=2)
     assert world.best(world.table_means) == [1, 3]
-    assert world.best(np.array([1.0, 1.0, 1.0, 1.0])) == [0, 1]  # ties go to the lowest number
-    assert world.cost([2, 4]) == 0
-    assert world.cost(["1", 3.0]) == pytest.approx(0.9 * (0.8 + 0.8 - 0.2 - 0.5))
+    assert world.best(np.array([1.0, 1.0, 1.0, 1.0])) == [0, 1]  # of equal means the lower index
+    assert world.cost([1, 3]) == 0
+    assert world.cost(["0", 2]) == pytest.approx(0.9 * (0.8 + 0.8 - 0.2 - 0.5))
 
 
 # --- there and back --------------------------------------------------------------------------------------------------
 
-chance = st.floats(1e-100, 1)
+probability = st.floats(1e-100, 1)
 state_reward = st.floats(-1e6, 1e6)
 
 
@@ -120,15 +215,21 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
     K, d = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     table: dict[str, Any] = {"users": draw(st.integers(1, K))}
     if draw(st.booleans()):
-        table |= {"p01": draw(exactly(chance, K)), "p10": draw(exactly(chance, K))}
-        if draw(st.booleans()):
+        table["channel_names"] = [f"band {k}" for k in range(K)]
+    additive = draw(st.booleans())
+    if additive:
+        table["reward"] = "additive"
+    if draw(st.booleans()):
+        table |= {"p01": draw(exactly(probability, K)), "p10": draw(exactly(probability, K))}
+        if additive and draw(st.booleans()):
             table["rewards"] = draw(st.one_of(exactly(state_reward, 2), exactly(exactly(state_reward, 2), K)))
     else:
         states = draw(exactly(st.integers(1, 4), K))
         weights = [np.array(draw(exactly(st.floats(0.1, 1), S * S))).reshape(S, S) for S in states]
         table["transition"] = [(w / w.sum(axis=1, keepdims=True)).tolist() for w in weights]
-        table["rewards"] = [draw(exactly(state_reward, S)) for S in states]
-        if draw(st.booleans()):
+        if additive:
+            table["rewards"] = [draw(exactly(state_reward, S)) for S in states]
+        if not additive or draw(st.booleans()):
             table["good"] = [draw(st.lists(st.integers(0, S - 1))) for S in states]
     theta = exactly(st.floats(-1e6, 1e6), d)
     longer = exactly(st.floats(-1e3, 1e3), d + 1)
@@ -150,7 +251,6 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
         "name": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9 _+-]{0,79}", fullmatch=True),
         "sensing": st.sampled_from(["played", "all"]),
         "feedback": st.sampled_from(["perturbation", "reward"]),
-        "reward": st.sampled_from(["threshold", "additive"]),
         "availability": st.lists(exactly(st.one_of(st.booleans(), st.integers(0, 1)), K), max_size=3),
     }
     return table | draw(st.fixed_dictionaries({}, optional=optional))
@@ -189,7 +289,8 @@ def test_there_and_back_through_a_file(table: dict[str, Any], tmp_path_factory: 
         {"sensing": "all"},
         {"feedback": "reward"},
         {"reward": "additive"},
-        {"rewards": [0.1, 0.9]},
+        {"reward": "additive", "rewards": [0.1, 0.9]},
+        {"channel_names": [f"band {k}" for k in range(10)]},
         {"p01": [0.3] * 10},
         {"p10": [0.3] * 10},
         {"context": {"dimension": 7}},
@@ -248,10 +349,10 @@ def model(**settings: Any) -> dict[str, Any]:
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     # names
-    ({"base": "S11"}, "unknown scenario 'S11': did you mean 'S1'? Setup: S1, S2, S3, S4"),
-    ({"base": "T9"}, "unknown scenario 'T9': Setup: S1, S2, S3, S4"),
+    ({"base": "S11"}, "unknown scenario 'S11': did you mean 'S1'? known: S1, S2, S3, S4"),
+    ({"base": "T9"}, "unknown scenario 'T9': known: S1, S2, S3, S4"),
     ({"base": 1}, "unknown scenario '1': "),
-    (s1(user=3), "unknown key in scenario 'user': did you mean 'users'? Setup: "),
+    (s1(user=3), "unknown key in scenario 'user': did you mean 'users'? known: "),
     (s1(sensng="all"), "unknown key in scenario 'sensng': did you mean 'sensing'?"),
     (s1(context={"dimensions": 8}), "unknown key in scenario.context 'dimensions': did you mean 'dimension'?"),
     (model(claer=0.7), "unknown key in scenario.perturbation 'claer': did you mean 'clear'?"),
@@ -276,47 +377,60 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (s1(users="five"), PLAYED),
     (s1(users=None), f"scenario.users = None: {PLAYED}"),
     (s1(users=[5]), f"scenario.users = [5]: {PLAYED}"),
-    (TWO, "scenario.users is missing: how many channels to hand out in a slot, from 1 to 2"),
+    (TWO, "scenario.users is missing: the number of channels to select in a slot, from 1 to 2"),
     # two-state channels
-    (two(p01=[0.1, 1.2]), f"scenario.p01, channel 2 = 1.2: {PROBABILITY}"),
-    (two(p10=[0.0, 0.1]), f"scenario.p10, channel 1 = 0.0: {PROBABILITY}"),
-    (two(p10=[0.1, -0.1]), f"scenario.p10, channel 2 = -0.1: {PROBABILITY}"),
-    (two(p01=[math.nan, 0.1]), f"scenario.p01, channel 1 = nan: {PROBABILITY}"),
-    (two(p01=[math.inf, 0.1]), f"scenario.p01, channel 1 = inf: {PROBABILITY}"),
-    (two(p01=["0.1", 0.1]), f"scenario.p01, channel 1 = '0.1': {PROBABILITY}"),
-    (two(p01=[True, 0.1]), f"scenario.p01, channel 1 = True: {PROBABILITY}"),
-    (two(p01=[0.0], p10=[0.0]), f"scenario.p01, channel 1 = 0.0: {PROBABILITY}"),
+    (two(p01=[0.1, 1.2]), f"scenario.p01, channel 1 = 1.2: {PROBABILITY}"),
+    (two(p10=[0.0, 0.1]), f"scenario.p10, channel 0 = 0.0: {PROBABILITY}"),
+    (two(p10=[0.1, -0.1]), f"scenario.p10, channel 1 = -0.1: {PROBABILITY}"),
+    (two(p01=[math.nan, 0.1]), f"scenario.p01, channel 0 = nan: {PROBABILITY}"),
+    (two(p01=[math.inf, 0.1]), f"scenario.p01, channel 0 = inf: {PROBABILITY}"),
+    (two(p01=["0.1", 0.1]), f"scenario.p01, channel 0 = '0.1': {PROBABILITY}"),
+    (two(p01=[True, 0.1]), f"scenario.p01, channel 0 = True: {PROBABILITY}"),
+    (two(p01=[0.0], p10=[0.0]), f"scenario.p01, channel 0 = 0.0: {PROBABILITY}"),
     (two(p10=[0.3]), "scenario.p10: has 1 entries, p01 has 2; one per channel in both"),
     (two(p01=[], p10=[]), f"scenario.p01: has 0 channels; must be from 1 to {MAX_CHANNELS}"),
     (two(p01=0.1), "scenario.p01 = 0.1: must be a list, one probability per channel"),
-    ({"p01": [0.1], "users": 1}, "scenario.p10 is missing: give base, or p01 and p10, or transition and rewards"),
-    ({}, "scenario.p01 is missing: give base, or p01 and p10, or transition and rewards"),
-    (s1(p01=[0.1]), "scenario.p01: give either base or channels of your own, not both"),
+    ({"p01": [0.1], "users": 1}, "scenario.p10 is missing: give base, or p01 and p10, or transition"),
+    ({}, "scenario.p01 is missing: give base, or p01 and p10, or transition"),
+    (s1(p01=[0.1]), "scenario.p01: give either base or channels, not both"),
     (two(good=[1]), "scenario.good: only with transition"),
-    (two(rewards=[0.1]), "scenario.rewards, channel 1: has 1 entries for 2 states"),
-    (two(rewards=[0.1, math.nan]), "scenario.rewards, channel 1 = nan: must be a number of at least"),
+    (two(rewards=[0.1]), "scenario.rewards, channel 0: has 1 entries for 2 states"),
+    (two(rewards=[0.1, math.nan]), "scenario.rewards, channel 0 = nan: must be a number of at least"),
     # channels of any number of states
     (three(p01=[0.1]), "scenario.transition: give either p01 and p10 or transition, not both"),
     (three(transition=[]), f"scenario.transition: has 0 channels; must be from 1 to {MAX_CHANNELS}"),
-    (three(transition=[[[0.5, 0.5]]]), "scenario.transition, channel 1: must be a square matrix of 1 to 256"),
-    (three(transition=[[[1.0], [0.5, 0.5]]]), "scenario.transition, channel 1: must be a square matrix"),
-    (three(transition=[[]]), "scenario.transition, channel 1: must be a square matrix"),
-    (three(transition=[[0.5, 0.5]]), "scenario.transition, channel 1 = 0.5: must be a list, rows of"),
+    (three(transition=[[[0.5, 0.5]]]), "scenario.transition, channel 0: must be a square matrix of 1 to 256"),
+    (three(transition=[[[1.0], [0.5, 0.5]]]), "scenario.transition, channel 0: must be a square matrix"),
+    (three(transition=[[]]), "scenario.transition, channel 0: must be a square matrix"),
+    (three(transition=[[0.5, 0.5]]), "scenario.transition, channel 0 = 0.5: must be a list, rows of"),
     (
         three(transition=[[[1.0]], [[0.5, 0.5], [0.3, 0.6]]]),
-        "scenario.transition, channel 2, state 1: probabilities add up to 0.9, must be 1",
+        "scenario.transition, channel 1, state 1: probabilities add up to 0.9, must be 1",
     ),
-    (three(transition=[[[1.5, -0.5], [0.5, 0.5]]]), "scenario.transition, channel 1 = 1.5: must be a number"),
-    (three(transition=[[[1.0, 0.0], [0.5, 0.5]]]), f"scenario.transition, channel 1: {IRREDUCIBLE}"),
-    (three(transition=[[[1.0]], np.eye(2)]), f"scenario.transition, channel 2: {IRREDUCIBLE}"),
-    ({"transition": [[[1.0]]], "users": 1}, "scenario.rewards is missing: the reward of each state"),
-    (three(rewards=[0.1, 1.0]), "scenario.rewards, channel 1: has 2 entries for 3 states"),
-    (three(rewards=[[0.1, 0.5, 1.0], [1.0]]), "scenario.rewards, channel 2: has 1 entries for 3 states"),
+    (three(transition=[[[1.5, -0.5], [0.5, 0.5]]]), "scenario.transition, channel 0 = 1.5: must be a number"),
+    (three(transition=[[[1.0, 0.0], [0.5, 0.5]]]), f"scenario.transition, channel 0: {IRREDUCIBLE}"),
+    (three(transition=[[[1.0]], np.eye(2)]), f"scenario.transition, channel 1: {IRREDUCIBLE}"),
+    ({"transition": [[[1.0]]], "users": 1}, "scenario.good is missing: the good states"),
+    (
+        {"transition": [[[1.0]]], "reward": "additive", "users": 1},
+        "scenario.rewards is missing: the reward of each state",
+    ),
+    (
+        {"transition": [[[1.0]]], "good": [0], "reward": "additive", "users": 1},
+        "scenario.rewards is missing: the reward of each state",
+    ),
+    # channel names
+    (two(channel_names=["a"]), "scenario.channel_names: has 1 names for 2 channels"),
+    (two(channel_names=["a", "a"]), "scenario.channel_names = 'a': is given twice; channel names must differ"),
+    (two(channel_names=["a", "1"]), "scenario.channel_names = '1': must be 1 to 40 letters"),
+    (two(channel_names="ab"), "scenario.channel_names = 'ab': must be a list of names, one per channel"),
+    (three(rewards=[0.1, 1.0]), "scenario.rewards, channel 0: has 2 entries for 3 states"),
+    (three(rewards=[[0.1, 0.5, 1.0], [1.0]]), "scenario.rewards, channel 1: has 1 entries for 3 states"),
     (three(rewards=[[0.1, 0.5, 1.0]]), "scenario.rewards: has 1 lists for 2 channels"),
-    (three(rewards=[]), "scenario.rewards, channel 1: has 0 entries for 3 states"),
+    (three(rewards=[]), "scenario.rewards, channel 0: has 0 entries for 3 states"),
     (three(rewards=1.0), "scenario.rewards = 1.0: must be a list"),
-    (three(good=[3]), "scenario.good, channel 1 = 3: must be a whole number from 0 to 2"),
-    (three(good=[[0], [-1]]), "scenario.good, channel 2 = -1: must be a whole number from 0 to 2"),
+    (three(good=[3]), "scenario.good, channel 0 = 3: must be a whole number from 0 to 2"),
+    (three(good=[[0], [-1]]), "scenario.good, channel 1 = -1: must be a whole number from 0 to 2"),
     (three(good=[[0]]), "scenario.good: has 1 lists for 2 channels"),
     # words
     (s1(sensing="al"), "scenario.sensing = 'al': must be one of played, all"),
@@ -331,7 +445,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     # perturbation
     (
         s1(perturbation="liner"),
-        f"unknown {PERTURBATION}.kind 'liner': did you mean 'linear'? Setup: none, linear, quadratic, cosine",
+        f"unknown {PERTURBATION}.kind 'liner': did you mean 'linear'? known: none, linear, quadratic, cosine",
     ),
     (s1(perturbation=0.7), f"{PERTURBATION} = 0.7: must be a table of settings"),
     (model(theta=[0.1] * 7), f"{PERTURBATION}.theta: has 7 entries; must be 8, the dimension"),
@@ -378,18 +492,18 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         f"{PERTURBATION}.clear = 0.001: must be at least 0.01, the smallest P(n < 1) that the",
     ),
     (model(kind="quadratic", per_channel=1), f"{PERTURBATION}.per_channel = 1: must be true or false"),
-    (model(kind="none", clear=0.7), f"{PERTURBATION}.clear: means nothing where kind is none"),
+    (model(kind="none", clear=0.7), f"{PERTURBATION}.clear: not used where kind is none"),
     # availability
-    (s1(availability=[[1] * 10, [1] * 9]), "scenario.availability, row 2: has 9 entries; must be 10, one per channel"),
-    (s1(availability=[[1] * 9 + [2]]), "scenario.availability, row 1 = 2: must be 0 or 1"),
-    (s1(availability=[["1"] * 10]), "scenario.availability, row 1 = '1': must be 0 or 1"),
-    (s1(availability=[1] * 10), "scenario.availability = 1: must be a list, rows of 0 and 1"),
+    (s1(availability=[[1] * 10, [1] * 9]), "scenario.availability, row 1: has 9 entries; must be 10, one per channel"),
+    (s1(availability=[[1] * 9 + [2]]), "scenario.availability, row 0 = 2: must be 0 or 1"),
+    (s1(availability=[["x"] * 10]), "scenario.availability, row 0 = 'x': must be a channel index from 0 to 9"),
+    (s1(availability=[1] * 10), "scenario.availability, row 0 = 1: must be a list, of 0 and 1"),
     (s1(availability="all"), "scenario.availability = 'all': must be a list, rows of 0 and 1"),
 ]
 
 
 @pytest.mark.parametrize(("table", "line"), MISTAKES, ids=[line[:60] for _, line in MISTAKES])
-def test_a_mistake_is_told_in_one_line(table: dict[str, Any], line: str) -> None:
+def test_invalid_scenarios_are_refused_in_one_line(table: dict[str, Any], line: str) -> None:
     assert line in refused(table)
 
 
@@ -407,21 +521,22 @@ def test_a_mistake_is_told_in_one_line(table: dict[str, Any], line: str) -> None
     ],
     ids=["users", "key", "base", "array", "bool", "digits", "deep", "huge"],
 )
-def test_odd_values_are_told_in_one_line_too(table: dict[str, Any]) -> None:
+def test_unusual_values_are_refused_in_one_line(table: dict[str, Any]) -> None:
     refused(table)
 
 
 @pytest.mark.parametrize(
     ("channels", "line"),
     [
-        ([1, 2, 3, 4], "channels = [1, 2, 3, 4]: 4 of them; S1 hands out 5"),
-        ([1, 2, 3, 4, 4], "channels = [1, 2, 3, 4, 4]: each channel once"),
-        ([0, 1, 2, 3, 4], f"channel = 0: {PLAYED}"),
-        ([1, 2, 3, 4, 11], f"channel = 11: {PLAYED}"),
-        (["1", "2", "3", "4", "x"], PLAYED),
+        ([1, 2, 3, 4], "channels = [1, 2, 3, 4]: has 4 channels; S1 selects 5 in a slot"),
+        ([1, 2, 3, 4, 4], "channels = [1, 2, 3, 4, 4]: each channel may be given once"),
+        ([1, 2, 3, 4, 10], "channels = 10: must be a channel index from 0 to 9, or a name from ch1 to ch10"),
+        ([1, 2, 3, 4, -1], "channels = -1: must be a channel index from 0 to 9"),
+        (["ch1", "2", "3", "4", "x"], "channels = 'x': must be a channel index from 0 to 9"),
+        (["ch1", 0, 1, 2, 3], "each channel may be given once"),
     ],
 )
-def test_a_wrong_selection_has_no_cost(channels: list[Any], line: str) -> None:
+def test_cost_refuses_invalid_selections(channels: list[Any], line: str) -> None:
     with pytest.raises(ib.InputError, match=re.escape(line)):
         ib.scenario("S1").cost(channels)
 
@@ -448,13 +563,13 @@ def test_good_in_another_order_or_twice_is_the_same() -> None:
         (b"[scenario]\nbase = 'S1'\nusrs = 3\n", "unknown key in scenario 'usrs': did you mean 'users'?"),
         (b"[scenario]\nbase = 'S1'\nname = '../../x'\n", "scenario.name = '../../x': must be"),
         (b"[scenario]\nbase = 'S1'\nusers = 0\n", f"scenario.users = 0: {PLAYED}"),
-        (b"[scenario]\np01 = [nan]\np10 = [0.1]\nusers = 1\n", f"scenario.p01, channel 1 = nan: {PROBABILITY}"),
+        (b"[scenario]\np01 = [nan]\np10 = [0.1]\nusers = 1\n", f"scenario.p01, channel 0 = nan: {PROBABILITY}"),
         (b"x = " + b"[" * 100_000, "not valid TOML: "),
         (b"[scenario]\nbase = 'S1'\nusers = " + b"9" * 5000, "not valid TOML: "),
     ],
     ids=lambda value: value[:40].decode("latin-1") if isinstance(value, bytes) else "",
 )
-def test_a_mistake_in_a_file_is_told_in_one_line(content: bytes, line: str, tmp_path: Path) -> None:
+def test_invalid_files_are_refused_in_one_line(content: bytes, line: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_bytes(content)
     assert line in refused(path)

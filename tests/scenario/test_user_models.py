@@ -450,7 +450,7 @@ def test_wrong_settings_are_refused(file: Path) -> None:
 def test_models_that_are_not_there(file: Path) -> None:
     kind = "scenario.perturbation.kind"
     register("bumps", line)
-    assert refused("bump") == f"unknown {kind} 'bump': did you mean 'bumps'? Setup: {', '.join(PERTURBATION_MODELS)}"
+    assert refused("bump") == f"unknown {kind} 'bump': did you mean 'bumps'? known: {', '.join(PERTURBATION_MODELS)}"
     assert f"model in {file} 'lout': did you mean 'loud'?" in refused(f"{file}:lout")
     assert refused(f"{file.parent}/none.py:loud") == f"{file.parent}/none.py: No such file or directory"
     assert refused("mine.py") == f"{kind} = 'mine.py': give the name of a model in it, too: mine.py:NAME"

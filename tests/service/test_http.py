@@ -409,7 +409,7 @@ def test_health_and_pages_need_no_token(guarded: InThread) -> None:
     ("body", "says"),
     [
         (b"", "body: is empty"),
-        (with_(user=1), "unknown field 'user': did you mean 'users'? Setup: request, contexts, users"),
+        (with_(user=1), "unknown field 'user': did you mean 'users'? known: request, contexts, users"),
         (with_(contexts=[[float("nan")] * D] * K), "NaN and Infinity are no numbers of JSON"),
         (with_(contexts=[[0.5] * D] * 3), "contexts of shape (3, 2): must be 4 rows"),
         (with_(states=[2] * K), "0 (a primary user is there) or 1 (none is)"),
@@ -421,7 +421,7 @@ def test_what_is_meant_is_said(unchanged: InThread, body: bytes, says: str) -> N
 
 def test_a_policy_that_there_is_not(unchanged: InThread) -> None:
     for policy, says in (
-        ("mp-luc", "unknown policy 'mp-luc': did you mean 'mp-lucb'? Setup: mp-random"),
+        ("mp-luc", "unknown policy 'mp-luc': did you mean 'mp-lucb'? known: mp-random"),
         ("mp-lucb:beta=1", "its parameters go into `parameters`"),
     ):
         assert says in unchanged.post("/allocators", {**NEW, "policy": policy}).reason

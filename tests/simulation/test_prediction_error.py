@@ -301,10 +301,10 @@ def test_learned_chains_cover_the_truth_at_the_stated_rate() -> None:
 def test_learned_chains_name_channels_and_truth() -> None:
     world = ib.scenario(
         transition=[[[0.5, 0.5], [0.2, 0.8]], [[0.2, 0.4, 0.4]] * 3, [[0.9, 0.1], [0.3, 0.7]]],
-        rewards=[[0, 1], [0, 0.5, 1], [0, 1]], users=2, perturbation="none",
+        good=[[1], [2], [1]], users=2, perturbation="none",
     )  # fmt: skip
     table = ib.learned_chains(ib.simulate(world, "mp-belief-lucb", horizon=3000, replications=2))
-    assert table.channel.tolist() == [1, 3, 1, 3]  # more than two states: no p01
+    assert table.channel.tolist() == [0, 2, 0, 2]  # more than two states: no p01
     assert table.p01.tolist() == [0.5, 0.1, 0.5, 0.1]
     assert table.p10.tolist() == [0.2, 0.3, 0.2, 0.3]
     assert (table.p01_low < table.p01_learned).all()

@@ -19,6 +19,7 @@ from idleband.policies.registry import ConfiguredPolicy, policy
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.reward import HIGH, LOW
 from idleband.scenario.scenario import Scenario
+from idleband.scenario.table import from_table
 from idleband.simulation.path import path_parameters
 from idleband.simulation.simulate import MAX_REPLICATIONS, MAX_SEED
 
@@ -125,6 +126,8 @@ class Settings:
         source = data.pop("source", None)
         if data.get("scenario") is not None:
             data = {key: value for key, value in data.items() if key not in DEFINED_BY_SCENARIO}
+            # Version 0.1 accepted state rewards that the threshold reward does not pay.
+            data["scenario"] = from_table(validation.table(data["scenario"], "scenario"), stored=True)
         settings = cls.checked(data)
         if settings.source != source:
             raise InputError(f"policy {settings.policy}: its file has changed since it was used here; restore the file")
@@ -134,6 +137,10 @@ class Settings:
         """Describe the first setting that differs from another's; empty if all are equal."""
         mine, theirs = self.to_dict(), other.to_dict()
         for key, value in mine.items():
+            if key == "scenario" and _same_scenario(value, theirs[key]):
+                continue
+            if key == "channel_names" and not (value and theirs[key]):
+                continue  # version 0.1 stored no channel names
             if value != theirs[key]:
                 return f"{key} = {shown(value)}, not {shown(theirs[key])}"
         return ""
@@ -150,7 +157,7 @@ class Settings:
     @cached_property
     def built_scenario(self) -> Scenario | None:
         """The scenario, if there is one."""
-        return None if self.scenario is None else make_scenario(self.scenario)
+        return None if self.scenario is None else from_table(self.scenario, stored=True)
 
     @cached_property
     def setup(self) -> Setup:
@@ -233,3 +240,10 @@ def _rewards(value: Any) -> tuple[float, float]:
         if low < high:
             return low, high
     raise InputError(f"rewards = {shown(value)}: must be two numbers, the smaller one first")
+
+
+def _same_scenario(a: dict[str, Any] | None, b: dict[str, Any] | None) -> bool:
+    """Return whether two scenarios give the same results; version 0.1 stored no channel names."""
+    if a is None or b is None:
+        return a is b
+    return from_table(a, stored=True).identity() == from_table(b, stored=True).identity()

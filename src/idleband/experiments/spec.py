@@ -10,8 +10,9 @@ from idleband.errors import InputError
 from idleband.policies.knowledge import setup_of
 from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
 from idleband.policies.registry import grid as policy_grid
-from idleband.scenario.build import from_table, located, read_toml
+from idleband.scenario.build import located, read_toml
 from idleband.scenario.scenario import Scenario
+from idleband.scenario.table import from_table
 from idleband.simulation.scheduler import Task
 from idleband.simulation.simulate import check_size
 

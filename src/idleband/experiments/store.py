@@ -33,8 +33,9 @@ from idleband.errors import InputError
 from idleband.experiments.spec import Experiment, read_experiment
 from idleband.kernels.compile import source_hash
 from idleband.policies.registry import ConfiguredPolicy
-from idleband.scenario.build import from_table, read_toml
+from idleband.scenario.build import read_toml
 from idleband.scenario.scenario import Scenario
+from idleband.scenario.table import from_table
 from idleband.scenario.user_models import stored_model
 from idleband.simulation.result import COLUMNS, Result
 from idleband.simulation.scheduler import Task, TaskResult
@@ -217,7 +218,7 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
     if not any(file for part in (TASKS, TASKS_0_1) for file in (folder / part).glob("*.npz")):  # nothing was finished
         return experiment
     held = read_experiment(file)
-    if held.scenario != experiment.scenario:
+    if held.scenario.identity() != experiment.scenario.identity():
         raise InputError(f"{folder}: holds another experiment (another scenario: {_unlike(held, experiment)})")
     for what in ("horizon", "seed"):
         if getattr(held, what) != getattr(experiment, what):
@@ -270,12 +271,14 @@ def tidy(results: Sequence[Result]) -> Any:
 
 def _plays_columns(result: Result) -> dict[str, Any]:
     R, K = result.plays.shape
+    names = result.scenario.channel_names
     return {
         "scenario": np.array([result.scenario.name] * (R * K)),
         "policy": np.array([result.policy] * (R * K)),
         "label": np.array([result.label] * (R * K)),
         "replication": np.repeat(np.arange(R), K),
         "channel": np.tile(np.arange(K), R),
+        **({"channel_name": np.array(names * R)} if names else {}),
         "plays": result.plays.ravel(),
     }
 
@@ -291,19 +294,18 @@ def read_results(folder: Path) -> tuple[Scenario, int, list[Result], bool]:
         raise InputError(f"{folder}: is not a results folder (experiment.toml is missing)")
     data = read_toml(folder / "experiment.toml")
     validation.whole(data.get("schema"), f"{folder / 'experiment.toml'}: schema", 1, SCHEMA)
-    scenario = from_table(
-        validation.table(data.get("scenario"), f"{folder / 'experiment.toml'}: scenario"), stored_model
-    )
+    table = validation.table(data.get("scenario"), f"{folder / 'experiment.toml'}: scenario")
+    scenario = from_table(table, stored_model, stored=True)
     size = validation.table(data.get("experiment"), f"{folder / 'experiment.toml'}: experiment")
     seed = validation.whole(size.get("seed"), f"{folder / 'experiment.toml'}: experiment.seed", 0, MAX_SEED)
-    table, plays = (_checked(folder, name) for name in TABLES)
+    curves, plays = (_checked(folder, name) for name in TABLES)
     fixed = ("scenario", "policy", "label", "replication", "t", *COLUMNS)
-    labels = table.column("label").to_numpy(zero_copy_only=False)
+    labels = curves.column("label").to_numpy(zero_copy_only=False)
     play_labels = plays.column("label").to_numpy(zero_copy_only=False)
     results = []
     for label in dict.fromkeys(labels):
         rows = np.flatnonzero(labels == label)
-        part = table.take(rows)
+        part = curves.take(rows)
         t = np.unique(part.column("t").to_numpy())
         first = part.slice(0, 1).to_pylist()[0]
         results.append(

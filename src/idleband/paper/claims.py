@@ -286,16 +286,23 @@ class Selection(NamedTuple):
     """A selection of the worked example, and the regret that the paper prints for it."""
 
     policy: str
-    channels: tuple[int, ...]  # from 1
+    channels: tuple[str, ...]
     printed: float
+
+
+
+
+def _named(*numbers: int) -> tuple[str, ...]:
+    """Return channel names from the numbers of the paper, which start at 1."""
+    return tuple(f"ch{number}" for number in numbers)
 
 
 EXAMPLE_SCENARIO = "S4"
 EXAMPLE = (
-    Selection("policy 1", (1, 2, 3, 4, 5), 0.155),
-    Selection("policy 1", (6, 7, 8, 9, 10), 0.169),
-    Selection("policy 2", (1, 2, 3, 6, 9), 0.260),
-    Selection("policy 2", (2, 4, 5, 8, 10), 0.035),
+    Selection("policy 1", _named(1, 2, 3, 4, 5), 0.155),
+    Selection("policy 1", _named(6, 7, 8, 9, 10), 0.169),
+    Selection("policy 2", _named(1, 2, 3, 6, 9), 0.260),
+    Selection("policy 2", _named(2, 4, 5, 8, 10), 0.035),
 )
 
 
@@ -308,7 +315,7 @@ class Worked(NamedTuple):
 def worked_example() -> list[Worked]:
     """The example from tables I and II."""
     world = scenario(EXAMPLE_SCENARIO)
-    best = {k + 1 for k in world.best(world.table_means)}
+    best = {world.channel_label(k) for k in world.best(world.table_means)}
     return [Worked(s, len(set(s.channels) - best), world.cost(s.channels)) for s in EXAMPLE]
 
 

@@ -1,1 +1,1 @@
-"""What the world is."""
+"""Scenarios: channels, contexts, perturbation and rewards."""

@@ -1,8 +1,8 @@
-"""Channels: finite-state Markov chains that move whether used or not.
+"""Channels as finite-state Markov chains, whose states change whether a channel is played or not.
 
-A channel has a transition matrix P and a state reward h. Gilbert-Elliott is the two-state case: state 0 is bad, state 1
-good, p01 = P(bad to good), p10 = P(good to bad). Chains must be irreducible; periodic ones are allowed, because states
-start at their stationary distribution.
+A channel has a transition matrix P and a state reward h. A Gilbert-Elliott channel has two states: 0 is
+bad, 1 is good, p01 = P(bad to good), p10 = P(good to bad). Chains must be irreducible; periodic chains are allowed,
+because states start at their stationary distribution.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from idleband.kernels.compile import jit
 
 
 def gilbert_elliott(p01: float, p10: float) -> Floats:
-    """The transition matrix of a two-state channel.
+    """Return the transition matrix of a two-state channel.
 
     >>> gilbert_elliott(0.1, 0.3)
     array([[0.9, 0.1],
@@ -22,20 +22,22 @@ def gilbert_elliott(p01: float, p10: float) -> Floats:
 
 
 def irreducible(P: Floats) -> bool:
-    """Whether every state can be reached from every other.
+    """Return whether every state can be reached from every other.
 
     >>> irreducible(np.eye(2))
     False
     """
     reach = (np.eye(len(P)) + P) > 0
-    for _ in range(len(P).bit_length()):  # ways of 1, 2, 4, ... steps
+    for _ in range(len(P).bit_length()):  # paths of 1, 2, 4, ... steps
         reach = (reach.astype(np.int64) @ reach.astype(np.int64)) > 0
     return bool(reach.all())
 
 
 def stationary(P: Floats) -> Floats:
-    """The stationary distribution of an irreducible chain, by state reduction (Grassmann, Taksar, Heyman): no subtractions, so
-    every entry has full relative precision even for chains that hardly move.
+    """Return the stationary distribution of an irreducible chain.
+
+    State reduction (Grassmann, Taksar and Heyman 1985) has no subtractions, so that every entry has full relative
+    precision even for chains that rarely change their state.
 
     >>> stationary(gilbert_elliott(0.1, 0.3))
     array([0.75, 0.25])
@@ -48,14 +50,13 @@ def stationary(P: Floats) -> Floats:
     distribution = np.ones(S)
     for s in range(1, S):
         distribution[s] = distribution[:s] @ A[:s, s]
-        distribution[: s + 1] /= distribution[
-            : s + 1
-        ].sum()  # at every state, or a chain of many rare moves would overflow
+        # Normalised at every state, because a chain with many rare transitions would overflow.
+        distribution[: s + 1] /= distribution[: s + 1].sum()
     return distribution
 
 
 def autocorrelation(P: Floats, h: Floats, lag: int = 1) -> float:
-    """The stationary correlation of h(s) with itself some slots later; for two states (1 - p01 - p10)^lag.
+    """Return the stationary autocorrelation of h(s) at a lag; for two states it is (1 - p01 - p10)^lag.
 
     >>> round(autocorrelation(gilbert_elliott(0.1, 0.3), np.array([0.1, 1.0])), 12)
     0.6
@@ -69,18 +70,21 @@ def autocorrelation(P: Floats, h: Floats, lag: int = 1) -> float:
 
 
 def cumulative(P: Floats, S: int) -> Floats:
-    """Rows of P as inner limits of [0, 1): the next state is how many of them a uniform draw has reached. (S, S-1);
-    states beyond the chain's own are never entered."""
+    """Return the cumulative rows of P without the last column, shape (S, S-1).
+
+    The next state is the number of limits that a uniform draw has reached. States that the chain does not have are never
+    entered.
+    """
     limits = np.ones((S, S - 1))
     for s, row in enumerate(P):
-        last = int(np.flatnonzero(row)[-1])  # from here on 1, so that rounding never enters a state of chance 0
+        last = int(np.flatnonzero(row)[-1])  # 1 from here on, so that rounding never enters a state of probability 0
         limits[s, :last] = np.cumsum(row)[:last]
     return limits
 
 
 @jit
 def start(distribution: Floats, u: Floats, s: Ints) -> None:
-    """Draw every channel's first state; distribution is (K, S-1), inner limits of the stationary distribution."""
+    """Draw the first state of every channel; distribution holds cumulative stationary probabilities, (K, S-1)."""
     for k in range(s.size):
         state = 0
         for j in range(distribution.shape[1]):
@@ -90,7 +94,7 @@ def start(distribution: Floats, u: Floats, s: Ints) -> None:
 
 @jit
 def step(limits: Floats, u: Floats, s: Ints) -> None:
-    """Move every channel by one slot; limits is (K, S, S-1)."""
+    """Advance every channel by one slot; limits holds cumulative transition probabilities, (K, S, S-1)."""
     for k in range(s.size):
         state = 0
         for j in range(limits.shape[2]):

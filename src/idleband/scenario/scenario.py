@@ -1,4 +1,4 @@
-"""Scenario: channels, contexts, perturbation and reward together, and what follows from them."""
+"""Scenario: channels, contexts, perturbation and reward, and the quantities that follow from them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from idleband import validation
 from idleband.arrays import Flags, Floats
+from idleband.channels import channel_index, channel_indices, channel_label
 from idleband.errors import InputError
 from idleband.kernels.rng import PERTURBATION, stream
 from idleband.scenario.markov import autocorrelation, stationary
@@ -18,55 +18,123 @@ from idleband.scenario.reward import HIGH, LOW
 
 @dataclass(frozen=True)
 class Perturbation:
-    """How contexts disturb rewards. Of clear, theta_norm and theta at most one is given; the first two draw theta."""
+    """A perturbation model and its parameters.
+
+    At most one of clear, theta_norm and theta is given; with the first two theta is drawn in each replication.
+    """
 
     model: PerturbationModel = PERTURBATION_MODELS["linear"]
     clear: float | None = 0.7  # P(n < 1)
     theta_norm: float | None = None
-    theta: tuple[tuple[float, ...], ...] | None = None  # one row for all channels, or one each
-    per_channel: bool = False  # draw a theta for each channel
+    theta: tuple[tuple[float, ...], ...] | None = None  # one row for all channels, or one per channel
+    per_channel: bool = False  # whether a theta is drawn for each channel
 
     @property
     def kind(self) -> str:
+        """Name of the perturbation model."""
         return self.model.name
 
     @property
     def drawn(self) -> bool:
+        """Whether theta is drawn in each replication."""
         return self.kind != "none" and self.theta is None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scenario:
-    """What the world is. Build one with `idleband.scenario`.
+    """Channels, contexts, perturbation and rewards. Build one with `idleband.scenario`.
 
-    >>> from idleband import scenario
-    >>> S4 = scenario("S4")
-    >>> S4.K, S4.users, [k + 1 for k in S4.best(S4.table_means)]
-    (10, 5, [2, 4, 5, 7, 8])
+    K is the number of channels, M the number of users and d the dimension of the contexts.
+
+    Attributes
+    ----------
+    name : str
+        Name of the scenario.
+    transition : tuple of K arrays, each of shape (S_k, S_k)
+        Transition matrices.
+    rewards : tuple of K arrays, each of shape (S_k,)
+        State rewards h(s).
+    good : tuple of K arrays of bool, each of shape (S_k,)
+        Good states, those without a primary user.
+    users : int
+        Number of channels that are selected in a slot, M.
+    sensing : {"played", "all"}
+        Whether policies observe the states of played channels afterwards, or of all channels beforehand.
+    feedback : {"perturbation", "reward"}
+        Whether the perturbation of a played channel is measured, or only its reward.
+    reward : {"threshold", "additive"}
+        Kind of reward; see `idleband.scenario`.
+    context : {"uniform"}
+        Distribution of the contexts.
+    dimension : int
+        Dimension of the contexts, d.
+    perturbation : Perturbation
+        Perturbation model and its parameters.
+    availability : tuple of rows of K flags
+        Rows of availability, used in turn, slot by slot; empty: all channels are always available.
+    channel_names : tuple of str
+        Names of the channels; empty if they have none.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> S4 = ib.scenario("S4")
+    >>> S4.K, S4.users, S4.best(S4.table_means)
+    (10, 5, [1, 3, 4, 6, 7])
+    >>> [S4.channel_label(k) for k in S4.best(S4.table_means)]
+    ['ch2', 'ch4', 'ch5', 'ch7', 'ch8']
     """
 
     name: str
-    transition: tuple[Floats, ...]  # K matrices (S_k, S_k)
-    rewards: tuple[Floats, ...]  # K arrays (S_k,): the state reward h
-    good: tuple[Flags, ...]  # K arrays (S_k,): states without a primary user
-    users: int  # M
+    transition: tuple[Floats, ...]
+    rewards: tuple[Floats, ...]
+    good: tuple[Flags, ...]
+    users: int
     sensing: str = "played"
     feedback: str = "perturbation"
     reward: str = "threshold"
     context: str = "uniform"
-    dimension: int = 8  # d
+    dimension: int = 8
     perturbation: Perturbation = Perturbation()
-    availability: tuple[tuple[bool, ...], ...] = ()  # rows of K, used in turn; none: all channels, always
+    availability: tuple[tuple[bool, ...], ...] = ()
+    channel_names: tuple[str, ...] = ()
+
+    # --- channels --------------------------------------------------------------------------------------------------
+
+    @property
+    def K(self) -> int:
+        """Number of channels."""
+        return len(self.transition)
+
+    def channel(self, channel: int | str) -> int:
+        """Return the index of a channel that is given by index or by name.
+
+        Parameters
+        ----------
+        channel : int or str
+            Index from 0, or a name from `channel_names`.
+
+        Returns
+        -------
+        int
+
+        Examples
+        --------
+        >>> import idleband as ib
+        >>> ib.scenario("S4").channel("ch1")
+        0
+        """
+        return channel_index(channel, self.K, self.channel_names, "channel")
+
+    def channel_label(self, channel: int | str) -> str:
+        """Return the name of a channel, or its index as text where channels have no names."""
+        return channel_label(self.channel(channel), self.channel_names)
 
     # --- derived ---------------------------------------------------------------------------------------------------
 
     @property
-    def K(self) -> int:
-        return len(self.transition)
-
-    @property
     def two_state(self) -> bool:
-        """Whether all channels are Gilbert-Elliott channels with state 1 the good one."""
+        """Whether all channels are Gilbert-Elliott channels whose good state is state 1."""
         return all(len(P) == 2 and list(g) == [False, True] for P, g in zip(self.transition, self.good, strict=True))
 
     @cached_property
@@ -76,7 +144,7 @@ class Scenario:
 
     @cached_property
     def good_shares(self) -> Floats:
-        """(K,) share of slots in which a channel is good: no primary user on it."""
+        """Long-run share of slots in which each channel is good, shape (K,)."""
         return np.array(
             [
                 float(distribution[g].sum())
@@ -86,7 +154,7 @@ class Scenario:
 
     @cached_property
     def mean_h(self) -> Floats:
-        """(K,) stationary means of the state reward h."""
+        """Stationary means of the state reward h, shape (K,)."""
         return np.array(
             [
                 float(distribution @ h)
@@ -96,21 +164,21 @@ class Scenario:
 
     @cached_property
     def table_means(self) -> Floats:
-        """(K,) mean rewards without perturbation: table II of the paper."""
+        """Mean rewards without perturbation, shape (K,): table II of the paper."""
         return self.mean_h if self.reward == "additive" else LOW + (HIGH - LOW) * self.good_shares
 
     @cached_property
     def autocorrelations(self) -> Floats:
-        """(K,) correlation of a channel's state reward from one slot to the next."""
+        """Correlation of the state reward of each channel from one slot to the next, shape (K,)."""
         return np.array([autocorrelation(P, h) for P, h in zip(self.transition, self.rewards, strict=True)])
 
     @property
     def available(self) -> Flags:
-        """(P, K) rows of availability, used in turn, slot by slot."""
+        """Rows of availability, used in turn, slot by slot, shape (P, K)."""
         return np.array(self.availability or [[True] * self.K], np.bool_)
 
     def theta(self, seed: int, replication: int) -> Floats:
-        """(K, size) the model's parameters in a replication, the same row for all channels unless they have their own."""
+        """Return the parameters of the perturbation model in a replication, one row per channel."""
         given, d = self.perturbation, self.dimension
         if given.theta is not None:
             rows = np.array(given.theta)
@@ -118,17 +186,17 @@ class Scenario:
             rng = stream(seed, replication, PERTURBATION)
             count = self.K if given.per_channel else 1
             rows = np.array([given.model.draw(rng, d, given.clear, given.theta_norm) for _ in range(count)])
-        # A copy, writeable: what kernels are compiled for.
+        # A writeable copy, the type that kernels are compiled for.
         return np.array(np.broadcast_to(rows, (self.K, rows.shape[1])), order="C")
 
     def probabilities_below(self, theta: Floats, level: float) -> tuple[Floats, float]:
-        """(K,) P(n < level) for each channel, and the largest standard error among them (0: exact)."""
+        """Return P(n < level) of each channel, shape (K,), and the largest standard error (0 if exact)."""
         return self._per_row(theta, lambda row: self.perturbation.model.probability_below(row, self.dimension, level))[
             0
         ]
 
     def mean_rewards(self, theta: Floats) -> tuple[Floats, float]:
-        """(K,) mean rewards mu, perturbation included, and the largest standard error among them (0: exact)."""
+        """Return the mean rewards with perturbation, shape (K,), and the largest standard error (0 if exact)."""
         model, d = self.perturbation.model, self.dimension
         if self.reward == "additive":
             ((perturbation, error),) = self._per_row(theta, lambda row: model.mean(row, d))
@@ -136,58 +204,86 @@ class Scenario:
         (clear, error), (negative, error0) = self._per_row(
             theta, lambda row: model.probability_below(row, d, 1.0), lambda row: model.probability_below(row, d, 0.0)
         )
-        chance = self.good_shares * clear + (1 - self.good_shares) * negative
-        return LOW + (HIGH - LOW) * chance, (HIGH - LOW) * max(error, error0)
+        probability = self.good_shares * clear + (1 - self.good_shares) * negative
+        return LOW + (HIGH - LOW) * probability, (HIGH - LOW) * max(error, error0)
 
     def _per_row(
-        self, theta: Floats, *questions: Callable[[Floats], tuple[float, float]]
+        self, theta: Floats, *functions: Callable[[Floats], tuple[float, float]]
     ) -> list[tuple[Floats, float]]:
-        """For each question (K,) the answers for the rows of theta, and the largest standard error among them. Equal
-        rows are asked once, and one after the other, because a model may have to draw a sample for each."""
-        memo = {row: [ask(np.array(row)) for ask in questions] for row in set(map(tuple, theta.tolist()))}
+        """Evaluate functions for each row of theta; return values, shape (K,), and the largest standard error of each.
+
+        Equal rows are evaluated once, and all functions of a row together, because a model may need a sample per row.
+        """
+        memo = {row: [function(np.array(row)) for function in functions] for row in set(map(tuple, theta.tolist()))}
         found = [memo[tuple(row)] for row in theta.tolist()]
         return [
-            (np.array([answers[i][0] for answers in found]), max(answers[i][1] for answers in found))
-            for i in range(len(questions))
+            (np.array([values[i][0] for values in found]), max(values[i][1] for values in found))
+            for i in range(len(functions))
         ]
 
     def reward_range(self) -> tuple[float, float]:
-        """[low, high] of the rewards, whatever theta is drawn: what a policy may know beforehand."""
+        """Return the smallest and largest possible reward, for any theta that may be drawn; policies know it."""
         if self.reward == "threshold":
             return LOW, HIGH
         given = self.perturbation
         if given.theta is not None:
             ends = [given.model.bounds(np.array(row)) for row in given.theta]
-            least, most = min(low for low, _ in ends), max(high for _, high in ends)
+            low, high = min(low for low, _ in ends), max(high for _, high in ends)
         else:
-            least, most = given.model.drawn_bounds(self.dimension, given.clear, given.theta_norm)
+            low, high = given.model.drawn_bounds(self.dimension, given.clear, given.theta_norm)
         h = np.concatenate(self.rewards)
-        return float(h.min()) - most, float(h.max()) - least
+        return float(h.min()) - high, float(h.max()) - low
 
     def best(self, means: Floats) -> list[int]:
-        """The M channels (from 0) with the largest means; ties go to the lowest number."""
+        """Return the indices of the M channels with the largest means, in ascending order.
+
+        Parameters
+        ----------
+        means : array, shape (K,)
+            A mean reward for each channel, for example `table_means`. Of equal means the lower index is taken.
+
+        Returns
+        -------
+        list of int
+        """
         return sorted(sorted(range(self.K), key=lambda k: (-means[k], k))[: self.users])
 
-    def cost(self, channels: Sequence[int]) -> float:
-        """One slot's regret of picking these M channels (numbered from 1), in means without perturbation.
+    def cost(self, channels: Sequence[int | str]) -> float:
+        """Return the regret of one slot in which these M channels are selected, by mean reward without perturbation.
 
-        >>> from idleband import scenario
-        >>> round(scenario("S4").cost([1, 2, 3, 4, 5]), 3)
+        Parameters
+        ----------
+        channels : sequence of int or str
+            M different channels, each given by index (from 0) or by name.
+
+        Returns
+        -------
+        float
+            Sum of the M largest mean rewards minus the sum of the mean rewards of these channels.
+
+        Examples
+        --------
+        >>> import idleband as ib
+        >>> round(ib.scenario("S4").cost(["ch1", "ch2", "ch3", "ch4", "ch5"]), 3)
+        0.155
+        >>> round(ib.scenario("S4").cost([0, 1, 2, 3, 4]), 3)
         0.155
         """
-        picked = [validation.whole(c, "channel", 1, self.K) - 1 for c in channels]
-        if len(set(picked)) != len(picked):
-            raise InputError(f"channels = {list(channels)}: each channel once")
-        if len(picked) != self.users:
-            raise InputError(f"channels = {list(channels)}: {len(picked)} of them; {self.name} hands out {self.users}")
+        selected = list(channel_indices(channels, self.K, self.channel_names, "channels"))
+        if len(selected) != self.users:
+            raise InputError(
+                f"channels = {list(channels)}: has {len(selected)} channels; {self.name} selects {self.users} in a slot"
+            )
         means = self.table_means
-        return float(means[self.best(means)].sum() - means[picked].sum())
+        return float(means[self.best(means)].sum() - means[selected].sum())
 
     # --- as data ---------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """The scenario complete, as it would stand in a file; `scenario(s.to_dict()) == s`."""
+        """Return the complete scenario as a dict; `idleband.scenario(s.to_dict()) == s`."""
         data: dict[str, Any] = {"name": self.name}
+        if self.channel_names:
+            data["channel_names"] = list(self.channel_names)
         if self.two_state:
             data["p01"] = [float(P[0, 1]) for P in self.transition]
             data["p10"] = [float(P[1, 0]) for P in self.transition]
@@ -211,8 +307,9 @@ class Scenario:
         return data
 
     def identity(self) -> dict[str, Any]:
-        """The same, with a user's own model by what it is and not by where it was found."""
+        """Return everything that determines results: no channel names, and a user's model by its source."""
         data, model = self.to_dict(), self.perturbation.model
+        data.pop("channel_names", None)
         data["perturbation"]["kind"] = model.name if model.source is None else [model.name, model.source]
         return data
 
@@ -220,12 +317,14 @@ class Scenario:
         return f"Scenario({self.name}: {self.K} channels, {self.users} users)"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Scenario) and self.identity() == other.identity()
+        if not isinstance(other, Scenario):
+            return False
+        return self.channel_names == other.channel_names and self.identity() == other.identity()
 
     def __hash__(self) -> int:
         return hash((self.name, self.K, self.users, self.dimension))
 
 
 def _once(rows: list[list[Any]]) -> list[Any]:
-    """One list where all channels have the same."""
+    """Return a single list if all channels have the same one."""
     return rows[0] if all(row == rows[0] for row in rows) else rows

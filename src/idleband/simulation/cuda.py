@@ -43,7 +43,7 @@ def run_on_gpu(
     blocks = (replications + THREADS - 1) // THREADS
     kernel[blocks, THREADS](_on_device(first.setup), path, tally, state, rng, horizon, broken)
     for fault in path.fault.copy_to_host().T:
-        check_model(scenario.perturbation.model, fault)
+        check_model(scenario, fault)
     slots = broken.copy_to_host()
     if slots.any():
         raise InputError(f"policy {case.policy.name}: broke the rules in slot {slots[slots > 0].min()}")

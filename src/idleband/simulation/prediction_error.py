@@ -258,6 +258,8 @@ def learned_chains(result: Result, level: float = 0.95) -> "pandas.DataFrame":
             if len(P) != 2:
                 continue
             row: dict[str, Any] = {"replication": replication, "channel": k}
+            if result.scenario.channel_names:
+                row["channel_name"] = result.scenario.channel_names[k]
             widths = z * spread[k, 0], z * float(np.hypot(spread[k, 1], spread[k, 2]))
             for name, true, middle, half in zip(("p01", "p10"), (P[0, 1], P[1, 0]), mode[k], widths, strict=True):
                 estimates = (middle, middle - half, middle + half)

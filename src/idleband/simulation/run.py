@@ -11,6 +11,7 @@ from typing import Any
 from idleband import user_code
 from idleband.arrays import Floats, Words
 from idleband.binding import Bindings, Kernel, bind_policy, kernel_name, policy_errors
+from idleband.channels import channel_text
 from idleband.errors import InputError
 from idleband.kernels import compile
 from idleband.kernels.rng import POLICY, stream
@@ -80,10 +81,11 @@ def _named_model(model: PerturbationModel, *, alone: bool) -> Iterator[None]:
         raise
 
 
-def check_model(model: PerturbationModel, fault: Floats) -> None:
-    """Raise InputError if a user's model has returned a value that is not finite."""
+def check_model(scenario: Scenario, fault: Floats) -> None:
+    """Raise InputError if a user's perturbation model has returned a value that is not finite or out of bounds."""
+    model = scenario.perturbation.model
     if isinstance(model, UserModel) and fault[1]:
-        raise model.faulty(fault[3], f"in slot {fault[1]:.0f}, channel {fault[2]:.0f}")
+        raise model.faulty(fault[3], f"in slot {fault[1]:.0f}, {channel_text(int(fault[2]), scenario.channel_names)}")
 
 
 # --- running ---------------------------------------------------------------------------------------------------------
@@ -129,7 +131,7 @@ class PolicyRun:
         model, policy = self.scenario.perturbation.model, self.configured.policy
         with policy_errors(policy), _named_model(model, alone=policy.source is None):
             broken = self.kernel.run(*arguments)
-        check_model(model, self.path.fault)
+        check_model(self.scenario, self.path.fault)
         if broken:
             picks = [int(k) for k in self.tally.picks[: self.tally.picked[0]]]
             raise InputError(
@@ -143,7 +145,7 @@ class PolicyRun:
 class ReferenceRun:
     """The references along one sample path."""
 
-    model: PerturbationModel
+    scenario: Scenario
     path: SamplePath
     references: References
     at: int = 0
@@ -153,12 +155,14 @@ class ReferenceRun:
         theta, means = path_parameters(scenario, seed, replication)
         path = new_path(scenario, seed, replication, theta)
         references = new_references(scenario, path, means, horizon)
-        return cls(scenario.perturbation.model, path, references)
+        return cls(scenario, path, references)
 
     def to(self, slot: int) -> None:
-        with _named_model(self.model, alone=True):
-            compile.call(_walker(self.model), self.path, self.references, self.at, slot)
-        check_model(self.model, self.path.fault)
+        """Run up to and including a slot."""
+        model = self.scenario.perturbation.model
+        with _named_model(model, alone=True):
+            compile.call(_walker(model), self.path, self.references, self.at, slot)
+        check_model(self.scenario, self.path.fault)
         self.at = slot
 
 

@@ -108,6 +108,8 @@ def record_slots(
             contexts[i, t] = path.x
     places = np.indices(shape).reshape(3, -1)
     table = {"replication": places[0], "t": places[1] + 1, "channel": places[2]}
+    if scenario.channel_names:
+        table["channel_name"] = np.array(scenario.channel_names)[places[2]]
     table |= {name: column.ravel() for name, column in columns.items()}
     table |= {f"x{j}": contexts[..., j].ravel() for j in range(d)}
     return pandas.DataFrame(table)
