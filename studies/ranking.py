@@ -127,8 +127,8 @@ LEVEL = 0.005  # of the reward: as near as this a rival may come that knows chan
 def promises(found: dict[tuple[str, str], Study], tables: dict[tuple[str, str], list[Row]]) -> str:
     """Each promise in each scenario, beside what was asked, and whether it is kept."""
     lines = [
-        "| policy, model | scenario | of the oracle (asked) | gap closed (asked) | closest rival | its lead over it |"
-        " closest restless-aware | lead over it | kept |",
+        "| policy, model | scenario | of the oracle (goal) | gap closed (goal) | closest rival | lead over it |"
+        " closest restless-aware | lead over it | reached |",
         "|---" * 9 + "|",
     ]
     for policy, model, share_asked, gap_asked in (
