@@ -18,7 +18,8 @@ from pathlib import Path
 import idleband as ib
 from idleband.experiments.ranking import ORACLES, Row, ranking
 from idleband.experiments.spec import every_policy, experiment
-from idleband.experiments.study import Study, Work, run_experiments
+from idleband.experiments.run import StudyRequest, run_experiments
+from idleband.experiments.study import Study
 from idleband.policies.registry import POLICIES, ConfiguredPolicy
 from idleband.reporting.ranking import ranking_csv, ranking_figure
 
@@ -44,7 +45,7 @@ def cases(model: str) -> list[ConfiguredPolicy]:
 
 def studies(folder: Path) -> dict[tuple[str, str], Study]:
     work = {
-        (model, name): Work(
+        (model, name): StudyRequest(
             experiment(
                 ib.scenario(name, perturbation=model, name=f"{name}-{model}"), cases(model), HORIZON, REPLICATIONS, SEED
             ),

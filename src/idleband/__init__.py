@@ -17,7 +17,8 @@ from idleband.errors import (
     StorageError,
     UnknownRequestError,
 )
-from idleband.experiments.study import Study, compare, load
+from idleband.experiments.compare import compare, load
+from idleband.experiments.study import Study
 from idleband.kernels.selection import top_m
 from idleband.policies.parameters import AtLeast, OneOf
 from idleband.policies.registry import POLICIES, ConfiguredPolicy, grid, policy, register

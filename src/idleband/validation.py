@@ -1,16 +1,19 @@
-"""Reading one field of a table that a user wrote, with an error that names it."""
+"""Validate single values of settings; errors name the field, the value and what is allowed."""
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from idleband.errors import InputError, shown, unknown
 
+WholeNumber: TypeAlias = int | float | str | np.integer[Any]
+"""What is accepted as a whole number: 100000, 1e5 or "1e5"."""
+
 
 def check_keys(table: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
-    """Refuse a key that is not known, and say which one was meant."""
+    """Refuse a key that is not allowed and suggest the closest one."""
     allowed = list(allowed)
     for key in table:
         if key not in allowed:
@@ -18,13 +21,14 @@ def check_keys(table: Mapping[str, Any], allowed: Iterable[str], where: str) -> 
 
 
 def table(value: Any, field: str) -> Mapping[str, Any]:
+    """Return a mapping, or refuse the value."""
     if not isinstance(value, Mapping):
         raise InputError(f"{field} = {shown(value)}: must be a table of settings")
     return value
 
 
 def number(value: Any, field: str, low: float, high: float, *, above: bool = False) -> float:
-    """A finite number from low to high; `above` excludes low itself."""
+    """Return a finite number from low to high; `above` excludes low itself."""
     if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
         try:
             x = float(value)
@@ -41,7 +45,7 @@ def number(value: Any, field: str, low: float, high: float, *, above: bool = Fal
 
 
 def whole(value: Any, field: str, low: int, high: int) -> int:
-    """A whole number from low to high, also as text or as a float like 1e5."""
+    """Return a whole number from low to high, given as a number, as text, or as a float such as 1e5."""
     try:
         if not isinstance(value, bool | np.bool_):
             digits = isinstance(value, str) and value.strip().lstrip("+-").isdecimal()
@@ -60,6 +64,7 @@ def _short(n: int) -> str:
 
 
 def choice(value: Any, field: str, options: Iterable[str]) -> str:
+    """Return one of the options."""
     options = list(options)
     if isinstance(value, str) and value in options:
         return value
@@ -67,12 +72,14 @@ def choice(value: Any, field: str, options: Iterable[str]) -> str:
 
 
 def flag(value: Any, field: str) -> bool:
+    """Return a truth value."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise InputError(f"{field} = {shown(value)}: must be true or false")
 
 
 def sequence(value: Any, field: str, what: str) -> list[Any]:
+    """Return a list from a list, tuple or array."""
     if isinstance(value, list | tuple | np.ndarray):
         return list(value)
     raise InputError(f"{field} = {shown(value)}: must be a list, {what}")

@@ -27,7 +27,7 @@ def test_rows_are_sorted_and_none_is_lost(study: ib.Study) -> None:
 
 
 def test_columns_are_the_studys_own(study: ib.Study) -> None:
-    table, most = study.table(), bound(study.scenario, study.scenario.theta(2, 0))
+    table, most = study.table(full=True), bound(study.scenario, study.scenario.theta(2, 0))
     assert most is not None
     for row in ranking(study):
         expected = table.loc[row.label]

@@ -1,4 +1,4 @@
-"""Studies: what is stored, what it equals, and what is computed again."""
+"""Studies: stored results, resumed and extended experiments, tables, differences and figures."""
 
 import contextlib
 import itertools
@@ -18,8 +18,8 @@ import pytest
 from scipy import stats
 
 import idleband as ib
+from idleband.experiments.run import StudyRequest, run_experiment, run_experiments
 from idleband.experiments.spec import Experiment, experiment, read_experiment
-from idleband.experiments.study import StudyRequest, run_experiment, run_experiments
 from idleband.progress import Progress
 from tests.cli.calls import contents
 from tests.own_model import LOUD
@@ -101,7 +101,7 @@ def test_the_table_holds_the_study(study: ib.Study, folder: Path) -> None:
 
 def test_every_slot_plays_m_channels(study: ib.Study, folder: Path) -> None:
     plays = table(folder, "plays.parquet")
-    assert plays.schema.names == ["scenario", "policy", "label", "replication", "channel", "plays"]
+    assert plays.schema.names == ["scenario", "policy", "label", "replication", "channel", "channel_name", "plays"]
     frame = plays.to_pandas()
     assert len(frame) == len(frame[["label", "replication", "channel"]].drop_duplicates()) == 3 * 3 * 10
     sums = frame.groupby(["label", "replication"]).plays.sum()
@@ -491,7 +491,17 @@ def test_intervals_are_those_of_a_t_test(study: ib.Study) -> None:
     assert str(found) == f"{found.mean:.6g} [{found.low:.6g}, {found.high:.6g}]"
 
 
-def test_a_difference_turns_round(study: ib.Study) -> None:
+def test_text_of_a_difference_names_policies_quantity_unit_and_level(study: ib.Study) -> None:
+    found = study.difference("mp-ucb", "mp-random", "collisions", per_slot=True)
+    assert str(found) == (
+        f"mp-ucb minus mp-random: collisions {found.mean:+.4g} per slot, 95% interval {found.low:.4g} to"
+        f" {found.high:.4g}, 3 replications"
+    )
+    whole = study.difference("mp-ucb", "mp-random")
+    assert str(whole).startswith(f"mp-ucb minus mp-random: reward {whole.mean:+.4g} in 300 slots, 95% interval ")
+
+
+def test_difference_and_its_opposite(study: ib.Study) -> None:
     there, back = study.difference("mp-ucb", "mp-random"), study.difference("mp-random", "mp-ucb")
     assert (back.mean, back.low, back.high) == (-there.mean, -there.high, -there.low)
     assert study.difference("mp-ucb", "mp-ucb")[:3] == (0, 0, 0)
@@ -508,7 +518,7 @@ def test_one_replication_gives_no_interval() -> None:
 
 
 def test_the_table_is_sorted_by_reward(study: ib.Study) -> None:
-    found = study.table()
+    found = study.table(full=True)
     assert sorted(found.index) == sorted(LABELS)
     assert found.reward.is_monotonic_decreasing
     assert found.reward.nunique() == 3
@@ -518,6 +528,41 @@ def test_the_table_is_sorted_by_reward(study: ib.Study) -> None:
         assert found.regret_static_pm[label] == pytest.approx((high - low) / 2)
 
 
+def test_default_table_fits_80_columns(study: ib.Study) -> None:
+    assert study.table().columns.tolist() == ["reward", "reward_pm", "regret_static", "collisions"]
+    assert study.table(["collisions", "regret_genie_pm"]).columns.tolist() == ["collisions", "regret_genie_pm"]
+    assert len(study.table(full=True).columns) == 18
+    for text in (repr(study), str(study), str(study.table())):
+        assert max(len(line) for line in text.splitlines()) <= 80
+    assert repr(study) == "Study(S4: 3 policies x 3 replications x 300 slots)"
+    for label in LABELS:
+        assert label in str(study)
+        assert label in study._repr_html_()
+        assert label in study[label]._repr_html_()
+    assert "reward" in study["mp-ucb"]._repr_html_()
+
+
+def test_policies_may_be_nested_lists_and_grids() -> None:
+    policies = ["mp-random", ib.grid("mp-ucb", L=[1.5, 0.5])]
+    study = ib.compare("S4", policies, horizon=20, replications=1)
+    assert study.labels == LABELS
+    with pytest.raises(ib.InputError, match="policy mp-ucb: given twice"):
+        ib.compare("S4", [*policies, ["mp-ucb"]], horizon=20, replications=1)
+
+
+def test_channel_names_do_not_change_task_keys(tmp_path: Path) -> None:
+    named = ib.compare("S4", ["mp-random"], out=tmp_path / "out", **SIZE)
+    before = contents(tmp_path / "out/tasks")
+    other = ib.scenario("S4", channel_names=[f"band {k}" for k in range(10)])
+    again = ib.compare(other, ["mp-random"], out=tmp_path / "out", **SIZE)
+    assert contents(tmp_path / "out/tasks") == before
+    assert np.array_equal(again["mp-random"].reward, named["mp-random"].reward)
+    plays = table(tmp_path / "out", "plays.parquet").to_pandas()
+    assert plays.channel.tolist()[:10] == list(range(10))
+    assert plays.channel_name.tolist()[:10] == list(other.channel_names)
+    assert ib.load(tmp_path / "out").scenario == other
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -525,13 +570,17 @@ def test_the_table_is_sorted_by_reward(study: ib.Study) -> None:
         (lambda study: study.difference("mp-ucb", "mp-rondam"), "did you mean 'mp-random'?"),
         (lambda study: study.interval("mp-ucb", "rewards"), "unknown column 'rewards': did you mean 'reward'?"),
         (lambda study: study.results[0].regret("statik"), "must be one of static, contextual, genie, table"),
+        (lambda study: study.table(["rewards"]), "unknown column 'rewards': did you mean 'reward'?"),
+        (lambda study: study.table("reward"), "columns = 'reward': must be a list of columns"),
+        (lambda study: study.plot(scale="regret"), "scale = 'regret': must be one of reward, paper"),
+        (lambda study: ib.compare("S4", 5), "policies: must be a list of policies"),
         (lambda study: ib.compare("S4", "mp-ucb"), "policies: must be a list of policies"),
         (lambda study: ib.compare("S4", []), "needs at least one"),
         (lambda study: ib.compare("S4", ["mp-ucb"], horizon=10, threads=0), "threads = 0"),
         (lambda study: ib.load("/nowhere"), "/nowhere: no such folder"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(study: ib.Study, call: Any, says: str) -> None:
+def test_invalid_arguments_are_refused_in_one_line(study: ib.Study, call: Any, says: str) -> None:
     with pytest.raises(ib.InputError) as caught:
         call(study)
     assert says in str(caught.value)

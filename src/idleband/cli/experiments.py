@@ -11,10 +11,12 @@ from idleband.cli.parser import SCALES, SHORTLIST
 from idleband.cli.progress import ProgressBar
 from idleband.durable import write_durably
 from idleband.errors import InputError
+from idleband.experiments.compare import load
 from idleband.experiments.ranking import ranking
+from idleband.experiments.run import StudyRequest, run_experiment, run_experiments
 from idleband.experiments.spec import every_policy, experiment, read_experiment
 from idleband.experiments.store import check_place
-from idleband.experiments.study import Study, StudyRequest, load, run_experiment, run_experiments
+from idleband.experiments.study import Study
 from idleband.paper.run import SETTINGS
 from idleband.policies.registry import POLICIES, policy
 from idleband.reporting.plots import learned_figure, regret_figure, reward_figure, save_figure

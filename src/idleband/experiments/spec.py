@@ -15,6 +15,7 @@ from idleband.scenario.scenario import Scenario
 from idleband.scenario.table import from_table
 from idleband.simulation.scheduler import Task
 from idleband.simulation.simulate import check_size
+from idleband.validation import WholeNumber
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ def every_policy() -> list[ConfiguredPolicy]:
 def experiment(
     scenario: Scenario,
     policies: Iterable[ConfiguredPolicy],
-    horizon: Any = 100_000,
-    replications: Any = 5,
-    seed: Any = 0,
+    horizon: WholeNumber = 100_000,
+    replications: WholeNumber = 5,
+    seed: WholeNumber = 0,
 ) -> Experiment:
     """Return an experiment after checking its size."""
     return Experiment(scenario, tuple(policies), *check_size(horizon, replications, seed))

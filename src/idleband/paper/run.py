@@ -20,8 +20,10 @@ from idleband import validation
 from idleband.arrays import Floats
 from idleband.durable import write_durably
 from idleband.errors import InputError
+from idleband.experiments.compare import load
+from idleband.experiments.run import StudyRequest, run_experiments
 from idleband.experiments.store import check_place, read_manifest
-from idleband.experiments.study import Study, StudyRequest, load, run_experiments
+from idleband.experiments.study import Study
 from idleband.paper.parts import PARTS
 from idleband.paper.plan import (
     TUNING_OFFSET,

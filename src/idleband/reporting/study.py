@@ -15,7 +15,7 @@ NOTE = (
 
 def study_text(study: Study) -> str:
     """Return the results of a study as a table that fits 80 columns."""
-    results = study.table()
+    results = study.table(full=True)
     best = str(results.index[0])
     digits = digits_for([*results.reward, *results.regret_static])
     rows = [["policy", "reward", "to best", "regret", "sub-opt.", "collis."]]
@@ -37,7 +37,7 @@ def study_text(study: Study) -> str:
 
 def study_json(study: Study) -> list[dict[str, Any]]:
     """Return one record per policy; None where there is no value, such as the interval of one replication."""
-    rows = study.table().reset_index().to_dict("records")
+    rows = study.table(full=True).reset_index().to_dict("records")
     return [
         {str(name): value if isinstance(value, str) or math.isfinite(value) else None for name, value in row.items()}
         for row in rows

@@ -15,6 +15,7 @@ from idleband.scenario.upper_bound import bound
 from idleband.simulation.loop import CURVES, REFERENCES
 from idleband.simulation.path import checkpoints, path_parameters
 from idleband.simulation.scheduler import Task, TaskResult
+from idleband.simulation.statistics import student_t
 
 if TYPE_CHECKING:
     import pandas
@@ -96,6 +97,17 @@ class Result:
         return (
             f"Result({self.label} on {self.scenario.name}: {self.replications} replications x {self.horizon:,} slots)"
         )
+
+    def _repr_html_(self) -> str:
+        """Return an HTML table for notebooks: mean per slot of every quantity and the half width of its 95% interval."""
+        import html
+
+        rows = []
+        for name in COLUMNS:
+            mean, half = student_t(self.curves[name][:, -1] / self.horizon)
+            rows.append(f"<tr><th>{name}</th><td>{float(mean):.4f}</td><td>{float(half):.4f}</td></tr>")
+        head = "<tr><th>per slot</th><th>mean</th><th>± 95%</th></tr>"
+        return f"<p>{html.escape(repr(self))}</p><table>{head}{''.join(rows)}</table>"
 
     @property
     def reward(self) -> Floats:

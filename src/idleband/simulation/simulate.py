@@ -1,20 +1,21 @@
 """Simulate one policy on a scenario."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from idleband import validation
 from idleband.errors import InputError
-from idleband.policies.protocol import Policy
-from idleband.policies.registry import ConfiguredPolicy, policy
-from idleband.scenario.build import scenario as make_scenario
+from idleband.policies.registry import ConfiguredPolicy, PolicyLike, policy
+from idleband.scenario.build import ScenarioLike
+from idleband.scenario.build import scenario as build_scenario
 from idleband.scenario.reward import reward
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.result import Result, result_of
 from idleband.simulation.run import PolicyRun
 from idleband.simulation.scheduler import ScheduledTask, Task, TaskResult, run_tasks
+from idleband.validation import WholeNumber
 
 if TYPE_CHECKING:
     import pandas
@@ -25,26 +26,55 @@ MAX_RECORDED = 10**7  # rows of a slot-by-slot record
 
 
 def simulate(
-    scenario: Any,
-    policy_: "str | Policy | ConfiguredPolicy | type",
+    scenario: ScenarioLike,
+    policy_: PolicyLike,
     /,
     *,
-    horizon: Any = 100_000,
-    replications: Any = 5,
-    seed: Any = 0,
-    record: str | None = None,
+    horizon: WholeNumber = 100_000,
+    replications: WholeNumber = 5,
+    seed: WholeNumber = 0,
+    record: Literal["slots"] | None = None,
     threads: int | None = None,
     **parameters: Any,
 ) -> Result:
     """Run one policy on a scenario.
 
-    Keywords that are not named here are parameters of the policy. `record="slots"` keeps every slot of a short run.
+    Parameters
+    ----------
+    scenario : str, Path, dict or Scenario
+        The scenario, as in `idleband.scenario`.
+    policy_ : str, ConfiguredPolicy or class
+        The policy, as in `idleband.policy`.
+    horizon : int
+        Number of slots.
+    replications : int
+        Number of independent replications.
+    seed : int
+        Seed of the random streams. Equal seeds give equal sample paths.
+    record : {"slots"}, optional
+        "slots" keeps every slot of a short run in `result.slots`, one row per replication, slot and channel.
+    threads : int, optional
+        Number of threads; by default all processor cores.
+    **parameters
+        Parameters of the policy.
 
-    >>> result = simulate("S1", "mp-ucb", horizon=1000, replications=2, L=1.0)
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    InputError
+        If an argument is invalid, or a user's policy or perturbation model fails.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> result = ib.simulate("S1", "mp-ucb", horizon=1000, replications=2, L=1.0)
     >>> result.regret("static").shape, int(result.plays.sum())
     ((2, 50), 10000)
     """
-    described, configured = make_scenario(scenario), policy(policy_, **parameters)
+    described, configured = build_scenario(scenario), policy(policy_, **parameters)
     T, R, seed = check_size(horizon, replications, seed)
     if record not in (None, "slots"):
         raise InputError(f"record = {record!r}: must be 'slots' or left out")
@@ -62,8 +92,8 @@ def simulate(
     return result
 
 
-def check_size(horizon: Any, replications: Any, seed: Any) -> tuple[int, int, int]:
-    """Horizon, replications and seed, validated."""
+def check_size(horizon: WholeNumber, replications: WholeNumber, seed: WholeNumber) -> tuple[int, int, int]:
+    """Return horizon, replications and seed after validation."""
     return (
         validation.whole(horizon, "experiment.horizon", 1, MAX_SLOTS),
         validation.whole(replications, "experiment.replications", 1, MAX_REPLICATIONS),
@@ -74,7 +104,7 @@ def check_size(horizon: Any, replications: Any, seed: Any) -> tuple[int, int, in
 def record_slots(
     scenario: Scenario, configured: ConfiguredPolicy, horizon: int, replications: int, seed: int
 ) -> "pandas.DataFrame":
-    """Every slot of a short run: one row per replication, slot and channel (numbered from 0)."""
+    """Return every slot of a short run, one row per replication, slot and channel."""
     import pandas
 
     K, d = scenario.K, scenario.dimension

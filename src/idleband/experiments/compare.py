@@ -1,0 +1,115 @@
+"""Compare policies on the same sample paths, and load a stored comparison."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from idleband.errors import InputError
+from idleband.experiments.run import run_experiment
+from idleband.experiments.spec import experiment
+from idleband.experiments.store import read_results
+from idleband.experiments.study import Study
+from idleband.policies.protocol import Policy
+from idleband.policies.registry import ConfiguredPolicy, PolicyLike, policy
+from idleband.scenario.build import ScenarioLike
+from idleband.scenario.build import scenario as build_scenario
+from idleband.validation import WholeNumber
+
+Policies: TypeAlias = Iterable[PolicyLike | Iterable[PolicyLike]]
+"""A list of policies; its entries may be lists, such as those that `grid` returns."""
+
+
+def compare(
+    scenario: ScenarioLike,
+    policies: Policies,
+    *,
+    horizon: WholeNumber = 100_000,
+    replications: WholeNumber = 5,
+    seed: WholeNumber = 0,
+    out: str | Path | None = None,
+    threads: int | None = None,
+) -> Study:
+    """Run several policies on the same sample paths.
+
+    Parameters
+    ----------
+    scenario : str, Path, dict or Scenario
+        The scenario, as in `idleband.scenario`.
+    policies : list of policies
+        Names such as "mp-ucb" or "mp-lucb:beta=0.5", typed constructors such as `ib.policies.MPLUCB(beta=0.5)`,
+        registered classes, file.py:NAME, and lists of these, such as `ib.grid("mp-lucb", beta=[0.1, 0.5])`.
+    horizon : int
+        Number of slots.
+    replications : int
+        Number of independent replications.
+    seed : int
+        Seed of the random streams. Equal seeds give equal sample paths.
+    out : str or Path, optional
+        Folder for the results. If it contains part of the same experiment, only the rest is run; more policies and more
+        replications extend it.
+    threads : int, optional
+        Number of threads; by default all processor cores.
+
+    Returns
+    -------
+    Study
+
+    Raises
+    ------
+    InputError
+        If an argument is invalid, or the folder contains another experiment.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> study = ib.compare("S1", ["mp-random", ib.grid("mp-ucb", L=[0.5, 1.5])], horizon=1000, replications=3)
+    >>> study.labels
+    ['mp-random', 'mp-ucb L=0.5', 'mp-ucb']
+    >>> study.difference("mp-ucb", "mp-random").low > 0
+    True
+    """
+    configured = [policy(one) for one in _flat(policies)]
+    spec = experiment(build_scenario(scenario), configured, horizon, replications, seed)
+    return run_experiment(spec, None if out is None else Path(out), threads=threads)
+
+
+def _flat(policies: Policies) -> Iterator[PolicyLike]:
+    """Yield the policies of a list whose entries may be lists."""
+    if isinstance(policies, str | ConfiguredPolicy | Policy | type) or not isinstance(policies, Iterable):
+        raise InputError("policies: must be a list of policies")
+    for entry in policies:
+        if isinstance(entry, str | ConfiguredPolicy | Policy | type) or not isinstance(entry, Iterable):
+            yield entry
+        else:
+            yield from _flat(entry)
+
+
+def load(folder: str | Path) -> Study:
+    """Load a stored study from its results folder.
+
+    Parameters
+    ----------
+    folder : str or Path
+        A folder that `compare` or `idleband run` has written. Folders of version 0.1 can be loaded, too.
+
+    Returns
+    -------
+    Study
+        The study. The code of users' policies and perturbation models is not needed.
+
+    Raises
+    ------
+    InputError
+        If the folder is not a results folder, is not finished, or is damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import idleband as ib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = ib.compare("S1", ["mp-ucb"], horizon=100, replications=2, out=folder)
+    ...     ib.load(folder)
+    Study(S1: 1 policies x 2 replications x 100 slots)
+    """
+    scenario, seed, results, complete = read_results(Path(folder))
+    return Study(scenario, seed, tuple(results), complete)
