@@ -1,11 +1,11 @@
-"""The service over loopback: pairs of decide and report a second and their latency, durable, beside the same handler
-with learning and journal removed.
+"""The service over loopback: pairs of decide and report per second and their latency, beside the same handlers without
+learning and journal.
 
-    python benchmarks/service.py                    both, in turns, for 5 seconds each
-    python benchmarks/service.py --minutes 10       the durable one for ten minutes: memory, every half minute
+    python benchmarks/service.py                    both in alternation, 5 seconds each
+    python benchmarks/service.py --minutes 10       the durable one for ten minutes, with its memory every half minute
 
-The service runs on one core and the clients, 16 connections, on another. What is removed in the bare one: the
-allocator (a decision is always the same) and the journal (nothing is written). All else is the same code.
+The service runs on one core and the clients, with 16 connections, on another. The bare service has no allocator (every
+decision is the same) and no journal (nothing is written). Everything else is the same code.
 """
 
 import argparse
@@ -26,39 +26,40 @@ CONNECTIONS, K, M, D = 16, 10, 5, 8
 POLICY = "mp-lucb"
 
 
-# --- the service, in a process of its own ----------------------------------------------------------------------------
+# --- the service, in its own process ----------------------------------------------------------------------------
 
 
 def serve(kind: str, folder: str) -> None:
     from idleband.allocator.events import Decision, Receipt
     from idleband.allocator.settings import Settings
     from idleband.service.app import Service
-    from idleband.service.http import Limits
-    from idleband.service.serve import listen, server_of
+    from idleband.service.limits import Limits
+    from idleband.service.serve import listen, new_server
 
     service = Service(Path(folder), limits=Limits(rate=1e9))
     service.open("main", Settings.checked({"policy": POLICY, "channels": K, "users": M, "dimension": D}))
     if kind == "bare":
-        desk, slot = service.office.desks["main"], 0
+        slot = 0
 
-        def decide(request: str, contexts: Any, **more: Any) -> Decision:
+        def decide(*_: Any, request_id: str, **__: Any) -> Decision:
             nonlocal slot
             slot += 1
-            return Decision(request, (0, 1, 2, 3, 4), slot, "policy", (0, 1, 2, 3, 4))
+            return Decision(request_id, (0, 1, 2, 3, 4), slot, "policy", (0, 1, 2, 3, 4))
 
-        desk.decide = decide  # type: ignore[method-assign]
-        desk.report = lambda *said: Receipt((0, 1, 2, 3, 4))  # type: ignore[method-assign]
+        service.manager.decide = decide  # type: ignore[method-assign,assignment]
+        service.manager.report = lambda *_: Receipt((0, 1, 2, 3, 4))  # type: ignore[method-assign,assignment]
+        service.manager.allocators["main"].parse_report = lambda *_: None  # type: ignore[method-assign,assignment]
     listening = listen("127.0.0.1", 0)
     listening.listen()
     print(listening.getsockname()[1], flush=True)
-    server_of(service).run(sockets=[listening])
+    new_server(service).run(sockets=[listening])
 
 
 class Running:
     """A service on the first core."""
 
     def __init__(self, kind: str) -> None:
-        self.folder = tempfile.TemporaryDirectory(dir=Path.cwd())  # not where memory stands in for a disk
+        self.folder = tempfile.TemporaryDirectory(dir=Path.cwd())  # not in a folder that is kept in memory
         first, *_ = sorted(os.sched_getaffinity(0))
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--serve", kind, self.folder.name],
@@ -68,7 +69,7 @@ class Running:
         self.port = int(self.process.stdout.readline())
 
     def memory(self) -> float:
-        """MiB that it holds."""
+        """Return its resident memory in MiB."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -83,7 +84,7 @@ class Running:
 
 def request(path: str, body: dict[str, Any]) -> bytes:
     data = json.dumps(body).encode()
-    head = f"POST /allocators/main/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head = f"POST /v1/allocators/main/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
 
@@ -95,17 +96,16 @@ async def answer(reader: asyncio.StreamReader) -> Any:
 
 
 async def client(port: int, number: int, until: float, contexts: list[Any], times: list[float]) -> None:
-    """Decide and report, over and over; the time of each pair."""
+    """Decide and report until a time; append the duration of each pair to `times`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     i = 0
     while (began := time.perf_counter()) < until:
         name = f"{number}-{began:.9f}"
-        writer.write(request("decide", {"request": name, "contexts": contexts[i % len(contexts)]}))
+        writer.write(request("decide", {"request_id": name, "contexts": contexts[i % len(contexts)]}))
         channels = (await answer(reader))["channels"]
-        outcomes = [
-            {"channel": k, "reward": 1.0 if (i + k) % 3 else 0.1, "state": int((i + k) % 3 > 0)} for k in channels
-        ]
-        writer.write(request("report", {"request": name, "outcomes": outcomes}))
+        states = [int((i + k) % 3 > 0) for k in channels]
+        rewards = [1.0 if state else 0.1 for state in states]
+        writer.write(request("report", {"request_id": name, "rewards": rewards, "states": states}))
         await answer(reader)
         times.append(time.perf_counter() - began)
         i += 1
@@ -124,10 +124,10 @@ def load(port: int, seconds: float) -> list[float]:
     return times
 
 
-def told(kind: str, times: list[float], seconds: float) -> float:
+def print_rate(kind: str, times: list[float], seconds: float) -> float:
     rate = len(times) / seconds
     p50, p99 = np.quantile(times, (0.5, 0.99)) * 1e3
-    print(f"{kind:8} {rate:7.0f} pairs a second   median {p50:5.2f} ms   p99 {p99:5.2f} ms", flush=True)
+    print(f"{kind:8} {rate:7.0f} pairs per second   median {p50:5.2f} ms   p99 {p99:5.2f} ms", flush=True)
     return rate
 
 
@@ -146,17 +146,17 @@ def main() -> None:
     os.sched_setaffinity(0, {cores[-1]})
     try:
         for one in services.values():
-            load(one.port, 1.0)  # warm
+            load(one.port, 1.0)  # warm up
         if options.minutes:
             for i in range(int(options.minutes * 2)):
                 times = load(services["durable"].port, 30.0)
-                told("durable", times, 30.0)
+                print_rate("durable", times, 30.0)
                 print(f"  after {(i + 1) / 2:g} minutes {services['durable'].memory():.1f} MiB", flush=True)
             return
         best = dict.fromkeys(kinds, 0.0)
         for _ in range(options.rounds):
             for kind, one in services.items():
-                best[kind] = max(best[kind], told(kind, load(one.port, 5.0), 5.0))
+                best[kind] = max(best[kind], print_rate(kind, load(one.port, 5.0), 5.0))
         print(f"durable / bare: {best['durable'] / best['bare']:.2f}")
     finally:
         for one in services.values():

@@ -1,11 +1,11 @@
 """The state machine of tests/service/test_journaled_allocator.py over thousands of random sequences.
 
-    python studies/exactly_once.py [SEQUENCES]        3000, some twenty minutes; writes studies/exactly_once.md
+    python studies/exactly_once.py [SEQUENCES]    3000 by default, about 20 minutes; writes studies/exactly_once.md
 
-Each sequence is up to 40 decisions, reports, repeats, contradictions, vacated channels, resets, commits, kills,
-restarts and full disks, in any order, on one of four policies, or on one that misses its deadline now and then. After
-every commit the state is compared, byte by byte, with that of an allocator that was told every acknowledged event once
-and never stopped.
+Each sequence has up to 40 steps in random order: decisions, reports, repeated and contradictory requests, vacated
+channels, resets, commits, kills, restarts and full disks. The policy is one of four, or one that misses some deadlines.
+After every commit the state is compared, byte for byte, with that of an allocator that applied every acknowledged event
+once and never stopped.
 """
 
 import sys
@@ -19,13 +19,13 @@ from hypothesis.stateful import run_state_machine_as_test
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from tests.service.test_desk import ExactlyOnce  # noqa: E402
+from tests.service.test_journaled_allocator import ExactlyOnce  # noqa: E402
 
 counts: Counter[str] = Counter()
 
 
 class Counted(ExactlyOnce):
-    """The same, counting."""
+    """The same state machine, with a count of the sequences."""
 
     def __init__(self) -> None:
         super().__init__()

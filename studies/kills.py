@@ -1,13 +1,13 @@
-"""kill -9 under load, again and again: is anything lost that was acknowledged, or learned twice?
+"""Kill a service under load many times: is an acknowledged request lost, or a report learned twice?
 
-    python studies/kills.py [KILLS]             500 kills in about ten minutes; writes studies/kills.md
+    python studies/kills.py [KILLS]             500 kills by default, about ten minutes; writes studies/kills.md
 
-A service on a folder of its own is asked by eight clients at once and killed after a random time of up to half a
-second, at whatever it is doing then: reading, learning, writing, syncing, answering. One in four is killed a second
-time, while it starts. It is started anew on the same folder, and the clients go on: whatever was not acknowledged they
-say again, under the same name. After every restart a sample of what was acknowledged before is asked again, and at the
-end all of the last life's. One start in ten is a new process; the others are forked from one that has loaded
-everything, which takes less time than to start Python.
+Eight clients send requests to a service, which is killed (SIGKILL) after a random time of up to half a second, whatever
+it is doing: reading, learning, writing, syncing, responding. One in four restarted services is killed again while it
+starts. The service is started again on the same folder and the clients continue: they repeat requests that were not
+acknowledged, with the same request_id. After every restart a sample of the acknowledged requests is repeated, and at
+the end the last 2,000. One start in ten is a new process; the others are forked from a process that has imported and
+compiled everything, which is faster.
 """
 
 import os
@@ -26,14 +26,14 @@ import numpy as np
 
 from idleband.allocator.settings import Settings
 from idleband.service.client import Client
-from idleband.service.http import Limits
-from idleband.service.serve import Place, serve
+from idleband.service.limits import Limits
+from idleband.service.serve import ServeOptions, serve
 
 HERE = Path(__file__).parent
 K, M, D = 6, 3, 4
 CLIENTS, PORT = 8, 18766
-LONGEST, STARTING = 0.5, 0.15  # seconds until a kill; and until one while it starts
-# While one client waits for its next attempt, others are thousands of slots ahead: late is not what is studied here.
+MAX_DELAY, MAX_START_DELAY = 0.5, 0.15  # seconds until a kill; and until a kill of a starting service
+# While one client waits for its next attempt, others are thousands of slots ahead; late reports are not studied here.
 PATIENCE = 20_000
 SETTINGS = {"policy": "mp-belief-lucb", "channels": K, "users": M, "dimension": D, "patience": PATIENCE}
 COMMAND = [
@@ -43,16 +43,16 @@ COMMAND = [
 
 
 class Acknowledged:
-    """What clients were told, from any thread."""
+    """Acknowledged requests, recorded by several threads."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.decided: dict[str, tuple[int, ...]] = {}  # request -> channels
-        self.reported: dict[str, int] = {}  # request -> channels in it
+        self.decided: dict[str, tuple[int, ...]] = {}  # request_id -> channels
+        self.reported: dict[str, int] = {}  # request_id -> number of channels
 
 
 def contexts_of(request: str) -> list[list[float]]:
-    """The same for the same request, so that it can be said again."""
+    """Return contexts that are a function of the request_id, so that a request can be repeated."""
     return np.random.default_rng(list(request.encode())).random((K, D)).round(6).tolist()
 
 
@@ -65,28 +65,28 @@ def rewards_of(request: str, channels: tuple[int, ...]) -> tuple[dict[int, float
     return {k: (0.1, 1.0)[s] for k, s in states.items()}, states
 
 
-def work(number: int, told: Acknowledged, stop: threading.Event, faults: list[str]) -> None:
-    """One client: decide and report, and the same again until it is acknowledged."""
+def work(number: int, acknowledged: Acknowledged, stop: threading.Event, faults: list[str]) -> None:
+    """Run one client: decide and report; each request is repeated until it is acknowledged."""
     client = Client(f"http://127.0.0.1:{PORT}", patience=120.0)
     count = 0
     try:
         while not stop.is_set():
             count += 1
             request = f"c{number}-{count}"
-            decision = client.decide(contexts_of(request), request=request)
-            with told.lock:
-                told.decided[request] = decision.channels
+            decision = client.decide(contexts_of(request), request_id=request)
+            with acknowledged.lock:
+                acknowledged.decided[request] = decision.channels
             receipt = client.report(request, *rewards_of(request, decision.channels))
             if receipt.late:
-                faults.append(f"{request}: its feedback came too late, which it should not")
-            with told.lock:
-                told.reported[request] = len(decision.channels)
-    except Exception as error:  # told at the end, whatever it is
+                faults.append(f"{request}: the report was late")
+            with acknowledged.lock:
+                acknowledged.reported[request] = len(decision.channels)
+    except Exception as error:  # printed at the end
         faults.append(f"client {number}: {type(error).__name__}: {error}")
 
 
 def start(folder: Path, fresh: bool) -> int:
-    """A service; its process."""
+    """Start a service; return its process id."""
     log = os.open(folder.parent / "log", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     if fresh:
         return subprocess.Popen([*COMMAND, str(folder)], stdout=log, stderr=log).pid
@@ -94,34 +94,33 @@ def start(folder: Path, fresh: bool) -> int:
     if child == 0:
         os.dup2(log, 1)
         os.dup2(log, 2)
-        place = Place(folder, port=PORT, limits=Limits(rate=1e6))
-        serve(place, "main", Settings.checked(SETTINGS))
+        options = ServeOptions(folder, port=PORT, limits=Limits(rate=1e6))
+        serve(options, "main", Settings.checked(SETTINGS))
         os._exit(0)
     os.close(log)
     return child
 
 
-def check(client: Client, told: Acknowledged, requests: list[str], faults: list[str]) -> None:
-    """What was acknowledged is there: the same answer, and feedback that is no news."""
+def check(client: Client, acknowledged: Acknowledged, requests: list[str], faults: list[str]) -> None:
+    """Check that acknowledged decisions are returned again and that acknowledged reports are not learned again."""
     for request in requests:
-        with told.lock:
-            channels, reported = told.decided[request], request in told.reported
-        again = client.decide(contexts_of(request), request=request)
+        with acknowledged.lock:
+            channels, reported = acknowledged.decided[request], request in acknowledged.reported
+        again = client.decide(contexts_of(request), request_id=request)
         if again.channels != channels:
-            faults.append(f"{request}: {channels} was answered, and {again.channels} when asked again")
+            faults.append(f"{request}: {channels} was acknowledged, {again.channels} was returned later")
         if reported:
             receipt = client.report(request, *rewards_of(request, channels))
             if receipt.learned:
-                faults.append(f"{request}: feedback was acknowledged, and learned again: {receipt}")
+                faults.append(f"{request}: an acknowledged report was learned again: {receipt}")
 
 
 def main(kills: int) -> None:
-    chance, told, faults = random.Random(1), Acknowledged(), list[str]()
+    moments, acknowledged, faults = random.Random(1), Acknowledged(), list[str]()
     folder = Path(tempfile.mkdtemp(dir=HERE.parent, prefix=".kills-")) / "data"
-    # The forking process: everything is compiled or loaded, and there is no thread in it.
     forker = Forker(folder)
     stop = threading.Event()
-    threads = [threading.Thread(target=work, args=(i, told, stop, faults)) for i in range(CLIENTS)]
+    threads = [threading.Thread(target=work, args=(i, acknowledged, stop, faults)) for i in range(CLIENTS)]
     client = Client(f"http://127.0.0.1:{PORT}", patience=120.0)
     began, starts, checked = time.monotonic(), [], 0
     process = forker.start(fresh=True)
@@ -130,58 +129,60 @@ def main(kills: int) -> None:
         thread.start()
     early = 0
     for i in range(kills):
-        time.sleep(chance.uniform(0.0, LONGEST))
+        time.sleep(moments.uniform(0.0, MAX_DELAY))
         forker.kill(process)
         at = time.monotonic()
         process = forker.start(fresh=i % 10 == 9)
-        if chance.random() < 0.25:
+        if moments.random() < 0.25:
             early += 1
-            time.sleep(chance.uniform(0.0, STARTING))
+            time.sleep(moments.uniform(0.0, MAX_START_DELAY))
             forker.kill(process)
             process = forker.start(fresh=False)
         client.close()
         client.health()
         starts.append(time.monotonic() - at)
-        with told.lock:
-            recent = list(told.decided)[-20_000:]  # of what is kept for being asked again
-        sample = chance.sample(recent, min(20, len(recent)))
-        check(client, told, sample, faults)
+        with acknowledged.lock:
+            recent = list(acknowledged.decided)[-20_000:]  # decisions that are still kept
+        sample = moments.sample(recent, min(20, len(recent)))
+        check(client, acknowledged, sample, faults)
         checked += len(sample)
         if faults:
             break
         if i % 25 == 24:
-            print(f"{i + 1} kills, {len(told.decided)} decisions acknowledged, no fault", flush=True)
+            print(f"{i + 1} kills, {len(acknowledged.decided)} decisions acknowledged, no fault", flush=True)
     stop.set()
     for thread in threads:
         thread.join()
-    check(client, told, list(told.decided)[-2000:], faults)
-    counts: dict[str, Any] = client.snapshot()["counts"]
-    learned = sum(told.reported.values())
-    if counts["decisions"] != len(told.decided):
-        faults.append(f"{len(told.decided)} decisions were acknowledged, {counts['decisions']} are there")
+    check(client, acknowledged, list(acknowledged.decided)[-2000:], faults)
+    counts: dict[str, Any] = client.status()["counts"]
+    learned = sum(acknowledged.reported.values())
+    if counts["decisions"] != len(acknowledged.decided):
+        faults.append(
+            f"{len(acknowledged.decided)} decisions were acknowledged, {counts['decisions']} are in the state"
+        )
     if counts["reported"] != learned:
-        faults.append(f"feedback of {learned} channels was acknowledged, of {counts['reported']} it was learned")
+        faults.append(f"feedback for {learned} channels was acknowledged, for {counts['reported']} it was learned")
     forker.kill(process)
     forker.end()
     shutil.rmtree(folder.parent)
     minutes = (time.monotonic() - began) / 60
     rows = {
         "kills under load": len(starts),
-        "kills while it was starting": early,
-        "starts after them that were waited for, and worked": len(starts),
-        "decisions acknowledged": len(told.decided),
-        "channels whose feedback was acknowledged": learned,
-        "acknowledged decisions and reports said again after a restart": checked,
-        "and the last ones at the end": min(2000, len(told.decided)),
+        "kills of a starting service": early,
+        "successful starts after a kill under load": len(starts),
+        "decisions acknowledged": len(acknowledged.decided),
+        "channels with acknowledged feedback": learned,
+        "acknowledged requests repeated after a restart": checked,
+        "acknowledged requests repeated at the end": min(2000, len(acknowledged.decided)),
         "decisions in the state at the end": counts["decisions"],
         "channels learned in the state at the end": counts["reported"],
-        "acknowledged and lost, answered otherwise, or learned twice": len(faults),
+        "acknowledged requests lost, changed or learned twice": len(faults),
     }
     table = "\n".join(f"| {what} | {count:,} |" for what, count in rows.items())
     text = (
         f"# kill -9 under load\n\n`python studies/kills.py {kills}`, {minutes:.0f} minutes, {CLIENTS} clients,"
-        f" MP-Belief-LUCB with K = {K}, M = {M}, d = {D}.\n\n| what | how many |\n|---|---|\n{table}\n\nFrom a kill to"
-        f" an answer it took {np.median(starts):.2f} s in the median, {max(starts):.1f} s at most.\n"
+        f" MP-Belief-LUCB with K = {K}, M = {M}, d = {D}.\n\n| | count |\n|---|---|\n{table}\n\nFrom a kill to"
+        f" the first response it took {np.median(starts):.2f} s (median), at most {max(starts):.1f} s.\n"
     )
     if not faults and kills >= 500:
         (HERE / "kills.md").write_text(text)
@@ -190,21 +191,21 @@ def main(kills: int) -> None:
 
 
 class Forker:
-    """A process that starts services and kills them, over a pipe: it has no threads, so it may fork."""
+    """A process without threads that forks and kills services. Commands and results are sent through pipes."""
 
     def __init__(self, folder: Path) -> None:
         ask, self._ask = os.pipe()
         self._answer, answer = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            from idleband.allocator.allocator import Allocator
+            from idleband.allocator.core import AllocatorCore
 
             os.close(self._ask)
-            Allocator.of(Settings.checked(SETTINGS))
+            AllocatorCore(Settings.checked(SETTINGS))
             folder.mkdir(parents=True)
             for line in os.fdopen(ask):
-                what, value = line.split()
-                if what == "start":
+                name, value = line.split()
+                if name == "start":
                     found = start(folder, value == "True")
                 else:
                     os.kill(int(value), signal.SIGKILL)
@@ -214,15 +215,15 @@ class Forker:
         os.close(ask)
         self._answers = os.fdopen(self._answer)
 
-    def _say(self, what: str, value: Any) -> int:
-        os.write(self._ask, f"{what} {value}\n".encode())
+    def _command(self, name: str, value: Any) -> int:
+        os.write(self._ask, f"{name} {value}\n".encode())
         return int(self._answers.readline())
 
     def start(self, fresh: bool) -> int:
-        return self._say("start", fresh)
+        return self._command("start", fresh)
 
     def kill(self, process: int) -> None:
-        self._say("kill", process)
+        self._command("kill", process)
 
     def end(self) -> None:
         os.close(self._ask)

@@ -1,5 +1,8 @@
-"""A real service for tests, on a free port of this machine: in a thread, where its state can be compared byte by byte,
-or as the command in a process of its own, where it can be killed."""
+"""Real services for tests, on a free port of this machine.
+
+`in_thread` runs one in a thread of the test process, where its state can be compared byte for byte. `as_command` runs
+`idleband serve` in a process that can be killed.
+"""
 
 import asyncio
 import contextlib
@@ -20,47 +23,49 @@ from typing import Any, NamedTuple, TypeVar
 
 from idleband.allocator.settings import Settings
 from idleband.service.app import Service
-from idleband.service.http import Limits
-from idleband.service.serve import listen, server_of
+from idleband.service.limits import Limits
+from idleband.service.serve import listen, new_server
 
-K, M, D = 4, 2, 2  # channels, users and entries of a context of the allocators that tests make
-SIZE = {"channels": K, "users": M, "dimension": D}
-LONG = 60.0  # seconds after which something that should have happened has not
+K, M, D = 4, 2, 2  # channels, users and dimension of the allocators in these tests
+SIZES = {"channels": K, "users": M, "dimension": D}
+TIMEOUT = 60.0  # seconds; generous, because tests must not depend on the speed of the machine
+V1 = "/v1/allocators"
 
 T = TypeVar("T")
 
 
 def settings(policy: str = "mp-ucb", **more: Any) -> Settings:
-    return Settings.checked({"policy": policy, **SIZE, **more})
+    return Settings.checked({"policy": policy, **SIZES, **more})
 
 
-def question(request: str, number: int = 0, **more: Any) -> dict[str, Any]:
-    """A good question; another number, other contexts."""
-    contexts = [[(7 * number + 3 * k + i) % 10 / 10 for i in range(D)] for k in range(K)]
-    return {"request": request, "contexts": contexts, **more}
+def contexts_of(number: int) -> list[list[float]]:
+    """Return contexts that differ from number to number."""
+    return [[(7 * number + 3 * k + i) % 10 / 10 for i in range(D)] for k in range(K)]
 
 
-def feedback(answer: dict[str, Any]) -> dict[str, Any]:
-    """Good feedback for an answer: what a channel returned depends on the slot and on it, so it is the same again."""
-    slot = answer["slot"]
-    outcomes = [
-        {"channel": k, "reward": (0.1, 1.0)[(k + slot) % 2], "state": (k + slot) % 2} for k in answer["channels"]
-    ]
-    return {"request": answer["request"], "outcomes": outcomes}
+def decide_body(request_id: str, number: int = 0, **more: Any) -> dict[str, Any]:
+    """Return a valid body for decide."""
+    return {"request_id": request_id, "contexts": contexts_of(number), **more}
 
 
-def eventually(condition: Callable[[], T], within: float = LONG) -> T:
-    """What a condition says as soon as it says something."""
+def report_body(decision: dict[str, Any]) -> dict[str, Any]:
+    """Return valid feedback for a response of decide; a function of slot and channel, so it can be repeated."""
+    states = [(k + decision["slot"]) % 2 for k in decision["channels"]]
+    return {"request_id": decision["request_id"], "rewards": [(0.1, 1.0)[s] for s in states], "states": states}
+
+
+def eventually(condition: Callable[[], T], within: float = TIMEOUT) -> T:
+    """Return the first true value of a condition; fail after `within` seconds."""
     until = time.monotonic() + within
     while not (found := condition()):
-        assert time.monotonic() < until, "it did not come true"
+        assert time.monotonic() < until, "the condition did not become true"
         time.sleep(0.01)
     return found
 
 
 class Reply(NamedTuple):
     status: int
-    headers: dict[str, str]  # names in lower case
+    headers: dict[str, str]  # with names in lower case
     text: bytes
 
     @property
@@ -68,59 +73,59 @@ class Reply(NamedTuple):
         return json.loads(self.text)
 
     @property
-    def reason(self) -> str:
-        """Why something was refused: one line, in JSON."""
+    def detail(self) -> str:
+        """The reason of a refusal: one line, in JSON."""
         assert 400 <= self.status < 600, self
         assert self.headers["content-type"] == "application/json"
         assert self.data["status"] == self.status
-        reason = self.data["detail"]
-        assert len(reason.splitlines()) == 1, reason
-        assert len(reason) < 700, reason
-        return str(reason)
+        detail = self.data["detail"]
+        assert len(detail.splitlines()) == 1, detail
+        assert len(detail) < 700, detail
+        return str(detail)
 
 
-class Speaker:
-    """Says things to a service at a port, each over a connection of its own."""
+class Caller:
+    """Sends requests to a service at a port, each over a new connection."""
 
     port: int
     token: str | None = None
 
-    def say(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
-        """`body`: bytes as they are; anything else as JSON."""
+    def send(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        """Send a body: bytes as they are, anything else as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         given = {"Content-Type": "application/json"} if data is not None else {}
         if self.token is not None:
             given["Authorization"] = f"Bearer {self.token}"
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
         with contextlib.closing(connection):
             connection.request(method, path, data, given)
             reply = connection.getresponse()
             return Reply(reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read())
 
     def get(self, path: str, **headers: str) -> Reply:
-        return self.say("GET", path, **headers)
+        return self.send("GET", path, **headers)
 
     def post(self, path: str, body: Any, **headers: str) -> Reply:
-        return self.say("POST", path, body, **headers)
+        return self.send("POST", path, body, **headers)
 
-    def decide(self, request: str, number: int = 0, name: str = "main", **more: Any) -> Reply:
-        return self.post(f"/allocators/{name}/decide", question(request, number, **more))
+    def decide(self, request_id: str, number: int = 0, name: str = "main", **more: Any) -> Reply:
+        return self.post(f"{V1}/{name}/decide", decide_body(request_id, number, **more))
 
-    def report(self, said: dict[str, Any], name: str = "main") -> Reply:
-        return self.post(f"/allocators/{name}/report", said)
+    def report(self, body: dict[str, Any], name: str = "main") -> Reply:
+        return self.post(f"{V1}/{name}/report", body)
 
-    def standing(self, name: str = "main") -> dict[str, Any]:
-        reply = self.get(f"/allocators/{name}")
+    def status(self, name: str = "main") -> dict[str, Any]:
+        reply = self.get(f"{V1}/{name}")
         assert reply.status == 200, reply
         return dict(reply.data)
 
     def raw(self) -> socket.socket:
-        """A bare connection, for what no client would say."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=LONG)
+        """Open a connection for bytes that no client sends."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT)
 
 
-class InThread(Speaker):
+class InThread(Caller):
     """A service whose event loop runs in a thread of this process."""
 
     def __init__(
@@ -136,7 +141,7 @@ class InThread(Speaker):
         for name, one in (allocators or {"main": settings()}).items():
             self.service.open(name, one)
         self.token = token
-        self._server = server_of(self.service)
+        self._server = new_server(self.service)
         listening = listen("127.0.0.1", port)
         self.port = listening.getsockname()[1]
         self._loop = asyncio.new_event_loop()
@@ -150,40 +155,39 @@ class InThread(Speaker):
             runner.run(self._server.serve(sockets=[listening]))
 
     def within(self, call: Callable[[], T]) -> T:
-        """What a call returns, made where the service's own calls are made, between two of them."""
+        """Return the result of a call that is made in the event loop of the service, between two requests."""
 
         async def made() -> T:
             return call()
 
-        return asyncio.run_coroutine_threadsafe(made(), self._loop).result(LONG)
+        return asyncio.run_coroutine_threadsafe(made(), self._loop).result(TIMEOUT)
+
+    def core(self, name: str = "main") -> Any:
+        return self.within(lambda: self.service.manager.allocators[name].core)
 
     def state(self, name: str = "main") -> bytes:
-        return self.within(lambda: self.service.office.desks[name].allocator.to_bytes())
-
-    @property
-    def journal(self) -> Path:
-        return self.service.office.journal.path
+        """Return the serialized state of an allocator."""
+        return self.within(lambda: self.service.manager.allocators[name].core.snapshot()())
 
     def close(self) -> None:
         self._server.should_exit = True
-        self._thread.join(LONG)
+        self._thread.join(TIMEOUT)
         assert not self._thread.is_alive()
 
 
 @contextlib.contextmanager
-def in_thread(folder: Path, **given: Any) -> Iterator[InThread]:
-    service = InThread(folder, **given)
+def in_thread(folder: Path, **options: Any) -> Iterator[InThread]:
+    service = InThread(folder, **options)
     try:
         yield service
     finally:
         service.close()
 
 
-class AsCommand(Speaker):
-    """`idleband serve`, in a process that is ended by its own number."""
+class AsCommand(Caller):
+    """`idleband serve` in a process."""
 
-    def __init__(self, folder: Path, *arguments: object, token: str | None = None, room: int | None = None) -> None:
-        """`room`: bytes that a file of it may have, as if the disk were full then."""
+    def __init__(self, folder: Path, *arguments: object, token: str | None = None) -> None:
         self.token = token
         self.folder = folder
         self.log = folder.parent / f"{folder.name}-{time.monotonic_ns()}.log"
@@ -195,26 +199,24 @@ class AsCommand(Speaker):
             self.process = subprocess.Popen(
                 [str(part) for part in command], stdout=subprocess.PIPE, stderr=log, text=True, env=environment
             )
-        if room is not None:
-            self.limit(room)
         assert self.process.stdout is not None
-        self.said = self.process.stdout.readline()
-        found = re.fullmatch(r"idleband: serving .* at http://127\.0\.0\.1:(\d+)\n", self.said)
+        first_line = self.process.stdout.readline()
+        found = re.fullmatch(r"idleband: serving .* at http://127\.0\.0\.1:(\d+)\n", first_line)
         if found is None:
             self.end(signal.SIGKILL)
-            raise AssertionError(f"it did not start: {self.said!r} {self.log.read_text()}")
+            raise AssertionError(f"the service did not start: {first_line!r} {self.log.read_text()}")
         self.port = int(found[1])
 
-    def limit(self, room: int) -> None:
-        """No file of it may grow beyond so many bytes."""
-        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    def limit_file_size(self, size: int) -> None:
+        """Let no file of the process grow beyond `size` bytes, as if the disk were full."""
+        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
-    def end(self, how: int = signal.SIGTERM) -> int:
-        """Its exit status."""
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """End the process with a signal; return its exit status."""
         if self.process.poll() is None:
-            self.process.send_signal(how)
+            self.process.send_signal(number)
         try:
-            status = self.process.wait(LONG)
+            status = self.process.wait(TIMEOUT)
         finally:
             if self.process.poll() is None:
                 self.process.kill()
@@ -223,18 +225,17 @@ class AsCommand(Speaker):
         return status
 
     @property
-    def lines(self) -> list[dict[str, Any]]:
-        """Its log."""
+    def log_lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
 @contextlib.contextmanager
-def as_command(folder: Path, *arguments: object, **given: Any) -> Iterator[AsCommand]:
-    service = AsCommand(folder, *arguments, **given)
+def as_command(folder: Path, *arguments: object, **options: Any) -> Iterator[AsCommand]:
+    service = AsCommand(folder, *arguments, **options)
     try:
         yield service
     finally:
         service.end(signal.SIGKILL)
 
 
-NEW = ("--policy", "mp-ucb", "--channels", K, "--users", M, "--dimension", D)  # what a first start needs
+NEW = ("--policy", "mp-ucb", "--channels", K, "--users", M, "--dimension", D)  # arguments of a first start

@@ -1,6 +1,7 @@
-"""The client: answers as the library gives them, mistakes as the library raises them, and patience."""
+"""The client: the interface of an allocator, its errors, and repeated requests."""
 
 import http.server
+import inspect
 import json
 import socket
 import threading
@@ -12,17 +13,18 @@ import numpy as np
 import pytest
 
 import idleband as ib
-from idleband.errors import InputError
+from idleband.errors import ConflictError, InputError, UnknownRequestError
 from idleband.service.client import Client, ServiceError
-from tests.service.running import InThread, K, eventually, in_thread, question, settings
+from tests.service.running import TIMEOUT, InThread, K, contexts_of, eventually, in_thread, settings
 
-CONTEXTS = question("")["contexts"]
+CONTEXTS = contexts_of(0)
+NAMES = ["ch1", "ch2", "ch3", "ch4"]
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InThread]:
-    measured = settings(feedback="perturbation")
-    with in_thread(tmp_path_factory.mktemp("client"), main=settings(), measured=measured) as running:
+    allocators = {"main": settings(channel_names=NAMES), "measured": settings(feedback="perturbation")}
+    with in_thread(tmp_path_factory.mktemp("client"), **allocators) as running:
         yield running
 
 
@@ -32,56 +34,66 @@ def client(service: InThread) -> Iterator[Client]:
         yield client
 
 
-def test_it_is_like_an_allocator_here(service: InThread, client: Client) -> None:
-    here = ib.Allocator("mp-ucb", channels=K, users=2, dimension=2)
+@pytest.mark.parametrize("method", ["decide", "report", "vacate", "restore", "reset", "explain", "status"])
+def test_methods_have_the_signatures_of_an_allocator(method: str) -> None:
+    here = inspect.signature(getattr(ib.Allocator, method)).parameters
+    remote = inspect.signature(getattr(Client, method)).parameters
+    found = [(one.name, one.kind, one.default) for one in remote.values() if one.name != "reference"]
+    assert found == [(one.name, one.kind, one.default) for one in here.values()]
+
+
+def test_answers_are_those_of_an_allocator(client: Client) -> None:
+    here = ib.Allocator("mp-ucb", channels=K, users=2, dimension=2, channel_names=NAMES)
     for i in range(20):
-        contexts = np.array(question("", i)["contexts"])
-        asked = {
+        contexts = np.array(contexts_of(i))
+        request: dict[str, Any] = {
             "users": i % 3, "available": np.arange(K) != i % K, "states": [None, 1, 0, None], "slot": 2 * i + 1,
-            "incumbent": (0, 3) if i % 7 == 6 else None,
+            "incumbent": ("ch1", 3) if i % 7 == 6 else None, "request_id": f"r{i}",
         }  # fmt: skip
-        decision = client.decide(contexts, **asked, request=f"r{i}")
-        assert decision == here.decide(contexts, **asked, request_id=f"r{i}")
-        rewards = {k: (0.1, 1.0)[(k + i) % 2] for k in decision.channels}
-        states = {k: (k + i) % 2 for k in decision.channels}
+        decision = client.decide(contexts, **request)
+        assert decision == here.decide(contexts, **request)
+        states = [(k + i) % 2 for k in decision.channels]
+        rewards = [(0.1, 1.0)[s] for s in states]
         assert client.report(f"r{i}", rewards, states) == here.report(f"r{i}", rewards, states)
-        assert client.report(f"r{i}", rewards) == here.report(f"r{i}", rewards)
-    last = here.decide(CONTEXTS, request_id="last")
-    assert client.decide(CONTEXTS, request="last") == last
+        by_index = dict(zip(decision.channels, rewards, strict=True))
+        by_name = {NAMES[k]: reward for k, reward in by_index.items()}
+        for again in (rewards, np.array(rewards), by_index, by_name):
+            assert client.report(f"r{i}", again) == here.report(f"r{i}", again)
+    assert client.decide(CONTEXTS, request_id="last") == here.decide(CONTEXTS, request_id="last")
     assert client.explain("last") == here.explain("last").to_dict()
-    assert client.vacate([1, 2]) == list(here.vacate([1, 2]))
-    assert client.decide(CONTEXTS, request="left").channels == here.decide(CONTEXTS, request_id="left").channels
-    client.restore([1])
-    here.restore([1])
-    found, expected = client.snapshot(), here.status()
-    expected["last"]["request"] = expected["last"].pop("request_id")
-    expected["last"] = {key: list(v) if isinstance(v, tuple) else v for key, v in expected["last"].items()}
-    its = json.loads(json.dumps(here.settings.to_dict()))
-    assert found == {"name": "main", **expected, "settings": its}
+    assert client.vacate([1, "ch3"]) == here.vacate([1, "ch3"])
+    assert client.decide(CONTEXTS, request_id="next").channels == here.decide(CONTEXTS, request_id="next").channels
+    client.restore(["ch2"])
+    here.restore(["ch2"])
+    found, expected = client.status(), json.loads(json.dumps(here.status()))
+    assert found["last"].pop("channel_names") == [NAMES[k] for k in expected["last"]["channels"]]
+    assert {key: found[key] for key in expected} == expected
+    assert (found["name"], found["settings"]) == ("main", json.loads(json.dumps(here.settings.to_dict())))
     client.reset()
     assert client.health()["status"] == "ok"
 
 
-def test_what_was_measured_is_sent(service: InThread) -> None:
+def test_measured_perturbations_are_sent(service: InThread) -> None:
     with Client(f"http://127.0.0.1:{service.port}", "measured") as client:
         decision = client.decide(CONTEXTS)
         rewards = dict.fromkeys(decision.channels, 1.0)
-        assert client.report(str(decision.request_id), rewards, None, dict.fromkeys(rewards, 0.25)).learned
-        with pytest.raises(ib.ConflictError):
-            client.report(str(decision.request_id), rewards, None, dict.fromkeys(rewards, 0.5))
+        request_id = str(decision.request_id)
+        assert client.report(request_id, rewards, None, dict.fromkeys(rewards, 0.25)).learned
+        with pytest.raises(ConflictError):
+            client.report(request_id, rewards, None, dict.fromkeys(rewards, 0.5))
 
 
-def test_every_question_has_a_name_of_its_own(client: Client) -> None:
+def test_default_request_ids_differ(client: Client) -> None:
     assert client.decide(CONTEXTS).request_id != client.decide(CONTEXTS).request_id
 
 
-def test_mistakes_are_those_of_the_library(client: Client, service: InThread) -> None:
-    client.decide(CONTEXTS, request="mine")
-    with pytest.raises(ib.ConflictError, match="mine"):
-        client.decide([[0.0, 0.0]] * K, request="mine")
-    with pytest.raises(ib.UnknownRequestError, match="other"):
+def test_errors_are_those_of_an_allocator(client: Client, service: InThread) -> None:
+    client.decide(CONTEXTS, request_id="known")
+    with pytest.raises(ConflictError, match="request_id = 'known'"):
+        client.decide([[0.0, 0.0]] * K, request_id="known")
+    with pytest.raises(UnknownRequestError, match="other"):
         client.report("other", {})
-    with pytest.raises(ib.UnknownRequestError, match="other"):
+    with pytest.raises(UnknownRequestError, match="other"):
         client.explain("other")
     with pytest.raises(InputError, match="contexts"):
         client.decide([[0.0]])
@@ -89,105 +101,106 @@ def test_mistakes_are_those_of_the_library(client: Client, service: InThread) ->
         client.decide(CONTEXTS, users=99)
     with pytest.raises(InputError, match="channels"):
         client.vacate([99])
-    other = Client(f"http://127.0.0.1:{service.port}", "nobody")
-    with other, pytest.raises(ib.UnknownRequestError, match="nobody"):
-        other.snapshot()
+    with (
+        Client(f"http://127.0.0.1:{service.port}", "missing") as other,
+        pytest.raises(UnknownRequestError, match="missing"),
+    ):
+        other.status()
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_what_json_cannot_say(client: Client, number: float) -> None:
-    with pytest.raises(InputError, match="contexts: holds a nan or an infinite number"):
+def test_numbers_that_are_not_finite_are_refused(client: Client, number: float) -> None:
+    with pytest.raises(InputError, match="contexts: contains nan or an infinite number"):
         client.decide([[number, 0.0]] * K)
-    with pytest.raises(InputError, match="outcomes: holds a nan or an infinite number"):
-        client.report("mine", {0: number})
+    with pytest.raises(InputError, match="rewards: contains nan or an infinite number"):
+        client.report("r", {0: number})
 
 
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("call", "message"),
     [
-        (lambda client: client.report("mine", [1.0, 0.1]), "rewards = \\[1.0, 0.1\\]: must be a dict by channel"),
-        (lambda client: client.report("mine", {0: 1.0}, states=[1]), "states = \\[1\\]: must be a dict by channel"),
-        (lambda client: client.report("mine", {0: 1.0}, {1: 1}), "states: channel 1 has no reward"),
-        (lambda client: client.report("mine", {0: None}), "reward"),
-        (lambda client: client.report("mine", {0: "1.0"}), "reward"),
+        (lambda client: client.report("r", [1.0]), "rewards"),
+        (lambda client: client.report("r", {0: "1.0"}), "rewards"),
+        (lambda client: client.report("r", 1.0), "rewards"),
+        (lambda client: client.report("r", {}, {0: 1}), "rewards"),
         (lambda client: client.vacate(1), "channels"),
-        (lambda client: client.restore("1"), "channels"),
+        (lambda client: client.restore("ch1"), "channels"),
         (lambda client: client.decide(CONTEXTS, users="2"), "users"),
         (lambda client: client.decide(CONTEXTS, states={0: 1}), "states"),
         (lambda client: client.decide(object()), "body: object cannot be sent"),
     ],
 )
-def test_mistakes_of_a_caller(client: Client, call: Any, says: str) -> None:
-    client.decide(CONTEXTS, request="mine")
-    with pytest.raises(InputError, match=says):
+def test_invalid_arguments_are_refused(client: Client, call: Any, message: str) -> None:
+    client.decide(CONTEXTS, incumbent=[0, 1], request_id="r")
+    with pytest.raises(InputError, match=message):
         call(client)
 
 
 @pytest.mark.parametrize("name", ["a b", "ä/ö", "a?b=c", "../main", "%2e"])
-def test_names_are_sent_as_they_are(service: InThread, name: str) -> None:
-    with Client(f"http://127.0.0.1:{service.port}", name) as client, pytest.raises(ib.UnknownRequestError):
-        client.snapshot()
+def test_names_of_allocators_are_quoted(service: InThread, name: str) -> None:
+    with Client(f"http://127.0.0.1:{service.port}", name) as client, pytest.raises(UnknownRequestError):
+        client.status()
 
 
 @pytest.mark.parametrize("url", ["localhost:8765", "ftp://localhost", "http://", "", "http://localhost:port"])
-def test_an_address_that_is_none(url: str) -> None:
+def test_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="url"):
         Client(url)
 
 
-def test_the_token(tmp_path: Path) -> None:
+def test_token_is_sent(tmp_path: Path) -> None:
     token = "a-token-of-the-tests"
     with in_thread(tmp_path, token=token) as service:
-        url = f"http://127.0.0.1:{service.port}/"  # a slash at the end does no harm
+        url = f"http://127.0.0.1:{service.port}/"  # with a trailing slash
         with Client(url, token=token) as client:
-            assert client.snapshot()["name"] == "main"
+            assert client.status()["name"] == "main"
         for wrong in (None, token[:-1]):
             with Client(url, token=wrong) as client, pytest.raises(InputError, match="token"):
-                client.snapshot()
+                client.status()
 
 
-def test_nobody_there() -> None:
-    with socket.socket() as kept:  # bound, so that nobody else takes the port, and not listening
-        kept.bind(("127.0.0.1", 0))
-        client = Client(f"http://127.0.0.1:{kept.getsockname()[1]}", patience=0.1)
+def test_unreachable_service_raises_service_error() -> None:
+    with socket.socket() as unused:  # bound and not listening
+        unused.bind(("127.0.0.1", 0))
+        client = Client(f"http://127.0.0.1:{unused.getsockname()[1]}", patience=0.1)
         with pytest.raises(ServiceError, match=r"127\.0\.0\.1"):
-            client.snapshot()
+            client.status()
 
 
-def test_patience_through_a_restart(tmp_path: Path) -> None:
-    """What was said while nobody was there is answered when somebody is; what was answered is answered again alike."""
+def decide_in_thread(client: Client, request_id: str) -> tuple[threading.Thread, list[ib.Decision]]:
+    found: list[ib.Decision] = []
+    thread = threading.Thread(target=lambda: found.append(client.decide(CONTEXTS, request_id=request_id)), daemon=True)
+    thread.start()
+    return thread, found
+
+
+def test_requests_are_repeated_while_the_service_restarts(tmp_path: Path) -> None:
     service = InThread(tmp_path)
-    with Client(f"http://127.0.0.1:{service.port}") as client:
-        first = client.decide(CONTEXTS, request="first")
+    with Client(f"http://127.0.0.1:{service.port}", patience=TIMEOUT) as client:
+        first = client.decide(CONTEXTS, request_id="first")
         service.close()
-        found = []
-        waiting = threading.Thread(target=lambda: found.append(client.decide(CONTEXTS, request="second")), daemon=True)
-        waiting.start()
+        thread, found = decide_in_thread(client, "second")
         again = InThread(tmp_path, port=service.port)
-        waiting.join(30)
+        thread.join(TIMEOUT)
         assert found[0].slot == 2
-        assert client.decide(CONTEXTS, request="first") == first
+        assert client.decide(CONTEXTS, request_id="first") == first
         assert client.report("first", dict.fromkeys(first.channels, 1.0)).learned == first.channels
         again.close()
 
 
-def test_patience_through_a_full_disk(tmp_path: Path) -> None:
-    with in_thread(tmp_path) as service, Client(f"http://127.0.0.1:{service.port}") as client:
-        journal = service.service.office.journal
-        journal._writer.execute("PRAGMA query_only = ON")
-        found: list[ib.Decision] = []
-        waiting = threading.Thread(target=lambda: found.append(client.decide(CONTEXTS, request="r")), daemon=True)
-        waiting.start()
-        eventually(lambda: service.service.office.failure)
-        journal._writer.execute("PRAGMA query_only = OFF")
-        waiting.join(30)
+def test_requests_are_repeated_while_the_disk_is_full(tmp_path: Path) -> None:
+    with in_thread(tmp_path) as service, Client(f"http://127.0.0.1:{service.port}", patience=TIMEOUT) as client:
+        manager = service.service.manager
+        manager.journal._writer.execute("PRAGMA query_only = ON")
+        thread, found = decide_in_thread(client, "r")
+        eventually(lambda: manager.failure)
+        manager.journal._writer.execute("PRAGMA query_only = OFF")
+        thread.join(TIMEOUT)
         assert found[0].slot == 1
 
 
 @pytest.mark.parametrize(("status", "text"), [(500, b"oops"), (500, b"[1]"), (501, b'"no"')])
-def test_a_service_that_fails(status: int, text: bytes) -> None:
-    """Not a mistake of the caller."""
-
+def test_error_of_the_server_raises_service_error(status: int, text: bytes) -> None:
     class Failing(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
@@ -201,5 +214,5 @@ def test_a_service_that_fails(status: int, text: bytes) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), Failing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with Client(f"http://127.0.0.1:{server.server_port}") as client, pytest.raises(ServiceError):
-            client.snapshot()
+            client.status()
         server.shutdown()

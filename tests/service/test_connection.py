@@ -1,145 +1,197 @@
-"""Connections that say too much before they say anything, or nothing at all."""
+"""Limits on connections, and the interface of uvicorn that they need."""
 
 import contextlib
+import inspect
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from idleband.service import connection as connection_module
-from idleband.service.http import Limits
-from tests.service.running import LONG, InThread, in_thread
+from idleband.service.limits import Limits
+from tests.service.running import V1, InThread, eventually, in_thread
 
-HEAD = b"POST /allocators/main/decide HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+HEAD = f"POST {V1}/main/decide HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[InThread]:
-    with in_thread(tmp_path, limits=Limits(connections=20)) as running:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InThread]:
+    with in_thread(tmp_path_factory.mktemp("connection"), limits=Limits(connections=20)) as running:
         yield running
 
 
-def heard(raw: socket.socket) -> bytes:
-    """All that is said until the connection ends."""
+# --- the interface of uvicorn ----------------------------------------------------------------------------------------
+
+METHODS = {
+    "connection_made": ["self", "transport"],
+    "connection_lost": ["self", "exc"],
+    "data_received": ["self", "data"],
+    "on_message_begin": ["self"],
+    "on_headers_complete": ["self"],
+    "on_body": ["self", "body"],
+    "on_message_complete": ["self"],
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_uvicorn_has_the_methods_that_connections_override(name: str) -> None:
+    advice = f"HttpToolsProtocol.{name} of uvicorn has changed: adapt src/idleband/service/connection.py"
+    method = getattr(HttpToolsProtocol, name, None)
+    assert method is not None, advice
+    assert list(inspect.signature(method).parameters) == METHODS[name], advice
+
+
+def test_uvicorn_has_the_attributes_that_connections_use() -> None:
+    advice = "HttpToolsProtocol of uvicorn has changed: adapt src/idleband/service/connection.py"
+    config = Config(app=lambda scope: None, log_config=None)
+    protocol = HttpToolsProtocol(config, ServerState(), {}, _loop=object())  # type: ignore[arg-type]
+    for name in ("loop", "transport", "pipeline", "cycle"):
+        assert hasattr(protocol, name), f"{name}: {advice}"
+    assert protocol.cycle is None, advice
+    assert len(protocol.pipeline) == 0, advice
+    assert "self.response_complete = False" in inspect.getsource(RequestResponseCycle.__init__), advice
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+def read_to_end(raw: socket.socket) -> bytes:
     parts = []
     while part := raw.recv(65536):
         parts.append(part)
     return b"".join(parts)
 
 
+def read_response(raw: socket.socket) -> bytes:
+    found = b""
+    while not found.endswith(b"}"):
+        part = raw.recv(65536)
+        assert part, found
+        found += part
+    return found
+
+
+def send_until_closed(raw: socket.socket, data: bytes) -> int:
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        while sent < 2**26:
+            sent += raw.send(data)
+    return sent
+
+
 @pytest.mark.parametrize(
     ("begin", "more"),
-    [(b"GET /", b"a"), (b"GET / HTTP/1.1\r\nX-A: ", b"a"), (b"GET / HTTP/1.1\r\n", b"X-A: a\r\n")],
+    [
+        (b"GET /", b"a"),
+        (b"GET / HTTP/1.1\r\nX-A: ", b"a"),
+        (b"GET / HTTP/1.1\r\n", b"X-A: a\r\n"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n", b"X-A: a\r\n"),
+    ],
+    ids=["path", "header", "headers", "trailers"],
 )
-def test_a_head_without_end(service: InThread, begin: bytes, more: bytes) -> None:
-    """Nobody listens for long, and others are answered."""
+def test_endless_headers_close_the_connection(service: InThread, begin: bytes, more: bytes) -> None:
     with service.raw() as raw:
         raw.sendall(begin)
-        said = 0
-        with contextlib.suppress(ConnectionError):
-            while said < 2**26:
-                said += raw.send(more * 2**14)
-        assert said < 2**24
-    assert service.decide("after").status == 200
+        assert send_until_closed(raw, more * 2**14) < 2**24
+    assert service.get("/health").status == 200
 
 
-def test_why_is_said(service: InThread) -> None:
+def test_too_large_headers_are_refused_with_431(service: InThread) -> None:
     with service.raw() as raw:
-        raw.sendall(b"GET / HTTP/1.1\r\nX-A: " + b"a" * (connection_module.MAX_HEAD_BYTES + 1))
-        said = heard(raw)
-    assert said.startswith(b"HTTP/1.1 431 ")
-    assert said.endswith(b'{"status":431,"detail":"headers: must be at most 65536 bytes"}')
+        raw.sendall(b"GET / HTTP/1.1\r\nX-A: " + b"a" * (connection_module.MAX_HEADER_BYTES + 1))
+        response = read_to_end(raw)
+    assert response.startswith(b"HTTP/1.1 431 ")
+    assert response.endswith(b'{"status":431,"detail":"headers: must be at most 65536 bytes"}')
 
 
-@pytest.mark.parametrize("begin", [b"", b"GET / HT", HEAD])
-def test_a_request_that_does_not_come(service: InThread, begin: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "SLOWEST", 0.2)
+@pytest.mark.parametrize("begin", [b"", b"GET / HT", HEAD], ids=["nothing", "part of a line", "part of the headers"])
+def test_incomplete_request_is_refused_with_408(
+    service: InThread, begin: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "REQUEST_TIMEOUT", 0.2)
     with service.raw() as raw:
         raw.sendall(begin)
-        assert heard(raw).startswith(b"HTTP/1.1 408 ")
+        assert read_to_end(raw).startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_body_that_does_not_come(service: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "SLOWEST", 0.2)
+def test_empty_line_after_a_request_is_refused_with_408(service: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "REQUEST_TIMEOUT", 2.0)
+    with service.raw() as raw:
+        raw.sendall(HEALTH)
+        read_response(raw)
+        raw.sendall(b"\r\n")
+        assert read_to_end(raw).startswith(b"HTTP/1.1 408 ")
+
+
+def test_incomplete_body_closes_the_connection(service: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "REQUEST_TIMEOUT", 0.2)
     with service.raw() as raw:
         raw.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
-        assert heard(raw) == b""  # somebody may have begun to answer
+        assert read_to_end(raw) == b""  # a response may have been started
 
 
-def test_idle_connections_do_not_shut_others_out_for_long(service: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "SLOWEST", 0.5)
+def test_idle_connections_are_closed_for_others(service: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "REQUEST_TIMEOUT", 0.5)
     idle = [service.raw() for _ in range(25)]
-    until = time.monotonic() + LONG
-    while service.decide("me").status != 200:  # 503, too many connections
-        assert time.monotonic() < until
+    eventually(lambda: service.get("/health").status == 200)  # 503 while there are too many connections
     for raw in idle:
         raw.close()
 
 
-def test_one_that_is_used_stays(service: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks again and again, in whatever pieces, and waits between."""
-    monkeypatch.setattr(connection_module, "SLOWEST", 2.0)
+def count_checks(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list that grows whenever a connection checks the time."""
+    checks: list[object] = []
+    original = connection_module.LimitedConnection._check_time
+
+    def check(self: connection_module.LimitedConnection) -> None:
+        checks.append(self)
+        original(self)
+
+    monkeypatch.setattr(connection_module.LimitedConnection, "_check_time", check)
+    return checks
+
+
+def test_connection_is_kept_between_complete_requests(service: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "REQUEST_TIMEOUT", 2.0)
+    checks = count_checks(monkeypatch)
     with service.raw() as raw:
-        for _ in range(4):
-            raw.sendall(b"GET /health HTTP/1.1\r\nHo")
-            time.sleep(0.3)
-            raw.sendall(b"st: localhost\r\n\r\n")
-            assert answered(raw).startswith(b"HTTP/1.1 200 ")
-            time.sleep(0.4)
+        for i in range(2):
+            raw.sendall(HEALTH[:25])
+            raw.sendall(HEALTH[25:])
+            assert read_response(raw).startswith(b"HTTP/1.1 200 ")
+            eventually(lambda i=i: len(checks) > i)
 
 
-def answered(raw: socket.socket) -> bytes:
-    said = b""
-    while not said.endswith(b"}"):
-        said += raw.recv(65536)
-    return said
-
-
-def test_an_empty_line_begins_nothing(service: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And does not keep a connection for ever."""
-    monkeypatch.setattr(connection_module, "SLOWEST", 0.3)
-    with service.raw() as raw:
-        raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        answered(raw)
-        raw.sendall(b"\r\n")
-        assert heard(raw).startswith(b"HTTP/1.1 408 ")
-
-
-def test_what_follows_a_body_has_an_end_too(service: InThread) -> None:
-    with service.raw() as raw:
-        raw.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n")
-        said = 0
-        with contextlib.suppress(ConnectionError):
-            while said < 2**26:
-                said += raw.send(b"X-A: a\r\n" * 2**12)
-        assert said < 2**24
-
-
-def test_a_large_body_in_pieces_is_no_head(service: InThread) -> None:
-    """With chunks smaller than their frames, and more of them than a head may have."""
+def test_chunked_body_does_not_count_as_headers(service: InThread) -> None:
+    """With chunks that are smaller than their framing."""
     with service.raw() as raw:
         raw.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
         raw.sendall(b"1\r\n \r\n" * 30_000 + b"2\r\n{}\r\n0\r\n\r\n")
-        assert answered(raw).startswith(b"HTTP/1.1 400 ")  # it has no request
+        assert read_response(raw).startswith(b"HTTP/1.1 400 ")  # it has no request_id
 
 
-@pytest.mark.parametrize("next_one", [b"GET /hea", HEAD + b"Content-Length: 2\r\n\r\n{}"])
-def test_an_answer_that_goes_on_is_not_cut(service: InThread, next_one: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what comes behind its question; a stream goes on for as long as somebody looks."""
-    monkeypatch.setattr(connection_module, "SLOWEST", 0.2)
-    with service.raw() as raw:
-        raw.sendall(b"GET /allocators/main/watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        said = raw.recv(65536)
-        raw.sendall(next_one)
-        time.sleep(1.0)
+@pytest.mark.parametrize("following", [b"GET /hea", HEAD + b"Content-Length: 2\r\n\r\n{}"])
+def test_stream_is_not_ended_by_a_following_request(
+    tmp_path: Path, following: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "REQUEST_TIMEOUT", 0.2)
+    checks = count_checks(monkeypatch)
+    with in_thread(tmp_path) as service, service.raw() as raw:
+        raw.sendall(f"GET {V1}/main/watch HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        found = raw.recv(65536)
+        raw.sendall(following)
         for i in range(3):
+            count, before = len(checks), len(found)
+            eventually(lambda count=count: len(checks) > count + 2)
             service.decide(f"r{i}", i)
-            before = len(said)
-            while b'"slot": %d' % (i + 1) not in said[before:]:
+            while b'"slot":%d' % (i + 1) not in found[before:]:
                 part = raw.recv(65536)
                 assert part
-                said += part
-    assert b" 408 " not in said
-    assert b" 400 " not in said
+                found += part
+    assert b" 408 " not in found
+    assert b" 400 " not in found

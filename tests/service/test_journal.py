@@ -1,4 +1,4 @@
-"""The journal: what was acknowledged is there, or the file is refused in one line and left as it is."""
+"""The journal: acknowledged events are there, or the file is refused in one line and left unchanged."""
 
 import os
 import random
@@ -6,85 +6,83 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from idleband.allocator.events import Decision, Receipt
 from idleband.errors import InputError
-from idleband.service.journal import DECIDE, NAME, REPORT, Event, Journal, JournalError, Snapshot
+from idleband.service.journal import DECIDE, FILE_NAME, REPORT, Event, Journal, JournalError, Snapshot
 from idleband.service.manager import AllocatorManager
-from tests.service.running import question, settings
+from tests.service.running import contexts_of, settings
 
 DECISIONS = 30
 
 
-def asked(desk: Any, number: int) -> Any:
-    return desk.decide(f"r{number}", question("", number)["contexts"])
+def decide(manager: AllocatorManager, number: int) -> Decision:
+    return manager.decide(manager.allocators["main"], contexts_of(number), request_id=f"r{number}")
 
 
-def reported(desk: Any, decision: Any) -> Any:
-    return desk.report(decision.request_id, {k: (0.1, 1.0)[(k + decision.slot) % 2] for k in decision.channels})
+def report(manager: AllocatorManager, decision: Decision) -> Receipt:
+    allocator, request_id = manager.allocators["main"], str(decision.request_id)
+    rewards = [(0.1, 1.0)[(k + decision.slot) % 2] for k in decision.channels]
+    return manager.report(allocator, request_id, allocator.parse_report(request_id, rewards))
 
 
-def filled(folder: Path) -> tuple[bytes, list[Any]]:
-    """A journal with a snapshot and events after it, its process ended without a word: the state, and the answers."""
-    office = AllocatorManager(folder, snapshot_every=40)
-    desk = office.open("main", settings())
-    answers = []
-    for i in range(DECISIONS):
-        answers.append(asked(desk, i))
-        office.commit()
-        reported(desk, answers[-1])
-        office.commit()
-        if i == DECISIONS // 2:  # from here on things are in the log only
-            office.journal._writer.execute("PRAGMA wal_checkpoint(RESTART)")
-    state = desk.allocator.to_bytes()
-    for name in (NAME, f"{NAME}-wal", "lock"):
-        # What a process that is killed leaves: the files as they are now, and nothing done at its end.
-        (folder.parent / "left").mkdir(exist_ok=True)
-        shutil.copy(folder / name, folder.parent / "left")
-    office.journal.close()
-    return state, answers
+class KilledJournal:
+    """The files that a killed process left: a journal with a snapshot, and a log with later events.
 
-
-class Left:
-    """What a killed process left, copied for every test that damages it."""
+    Tests that damage them make copies.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.state, self.answers = filled(folder / "made")
-        self._folder = folder / "left"
+        made, self._files = folder / "made", folder / "files"
+        manager = AllocatorManager(made, snapshot_every=40)
+        manager.open("main", settings())
+        self.decisions = []
+        for i in range(DECISIONS):
+            self.decisions.append(decide(manager, i))
+            manager.commit()
+            report(manager, self.decisions[-1])
+            manager.commit()
+            if i == DECISIONS // 2:  # later events are in the log only
+                manager.journal._writer.execute("PRAGMA wal_checkpoint(RESTART)")
+        self.state = manager.allocators["main"].core.snapshot()()
+        self._files.mkdir()
+        for name in (FILE_NAME, f"{FILE_NAME}-wal", "lock"):
+            shutil.copy(made / name, self._files)
+        manager.journal.close()
 
     def copy(self, to: Path, *, merged: bool = False) -> Path:
-        """The path of the journal; `merged`: closed in peace since then, so that all is in one file."""
-        shutil.copytree(self._folder, to)
+        """Return the path of a copy of the journal; `merged`: closed since then, so that there is no log."""
+        shutil.copytree(self._files, to)
         if merged:
             AllocatorManager(to).close()
-            assert not (to / f"{NAME}-wal").exists()
-        return to / NAME
+            assert not (to / f"{FILE_NAME}-wal").exists()
+        return to / FILE_NAME
 
     def check(self, folder: Path) -> None:
-        """Nothing that was acknowledged is lost."""
-        office = AllocatorManager(folder)
+        """Check that no acknowledged event is lost."""
+        manager = AllocatorManager(folder)
         try:
-            desk = office.desks["main"]
-            assert desk.allocator.to_bytes() == self.state
-            for i, answer in enumerate(self.answers):
-                assert asked(desk, i) == answer
-                assert reported(desk, answer).repeated == answer.channels
-            assert desk.allocator.to_bytes() == self.state
+            core = manager.allocators["main"].core
+            assert core.snapshot()() == self.state
+            for i, decision in enumerate(self.decisions):
+                assert decide(manager, i) == decision
+                assert report(manager, decision).repeated == decision.channels
+            assert core.snapshot()() == self.state
         finally:
-            office.journal.close()
+            manager.journal.close()
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
-    return Left(tmp_path_factory.mktemp("journal"))
+def killed(tmp_path_factory: pytest.TempPathFactory) -> KilledJournal:
+    return KilledJournal(tmp_path_factory.mktemp("journal"))
 
 
-def refused(journal: Path) -> str:
-    """The one line with which a folder is refused; everything in it is as it was."""
+def refusal(journal: Path) -> str:
+    """Return the line with which a folder is refused; its files must be unchanged."""
     before = journal.read_bytes() if journal.is_file() else None
-    log = journal.with_name(f"{NAME}-wal")
+    log = journal.with_name(f"{FILE_NAME}-wal")
     logged = log.read_bytes() if log.exists() else b""
     with pytest.raises(InputError) as error:
         AllocatorManager(journal.parent)
@@ -96,45 +94,46 @@ def refused(journal: Path) -> str:
     return line
 
 
-def test_what_a_killed_process_left(left: Left, tmp_path: Path) -> None:
-    left.check(left.copy(tmp_path / "data").parent)
-    left.check(left.copy(tmp_path / "merged", merged=True).parent)
+def test_kill_loses_no_acknowledged_event(killed: KilledJournal, tmp_path: Path) -> None:
+    killed.check(killed.copy(tmp_path / "data").parent)
+    killed.check(killed.copy(tmp_path / "merged", merged=True).parent)
 
 
-def test_a_start_that_is_refused_can_be_tried_again(left: Left, tmp_path: Path) -> None:
-    journal = left.copy(tmp_path / "data", merged=True)
-    whole = journal.read_bytes()
-    journal.write_bytes(b"x" * 100 + whole[100:])
-    assert refused(journal)
-    journal.write_bytes(whole)
-    left.check(journal.parent)
+def test_refused_journal_opens_after_repair(killed: KilledJournal, tmp_path: Path) -> None:
+    journal = killed.copy(tmp_path / "data", merged=True)
+    content = journal.read_bytes()
+    journal.write_bytes(b"x" * 100 + content[100:])
+    assert refusal(journal)
+    journal.write_bytes(content)
+    killed.check(journal.parent)
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("merged", [False, True])
-@pytest.mark.parametrize("part", [0.0, 0.01, 0.3, 0.5, 0.9, 0.999])
-def test_a_file_cut_short(left: Left, tmp_path: Path, part: float, merged: bool) -> None:
-    journal = left.copy(tmp_path / "data", merged=merged)
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.999])
+def test_truncated_journal_is_refused_or_complete(
+    killed: KilledJournal, tmp_path: Path, part: float, merged: bool
+) -> None:
+    journal = killed.copy(tmp_path / "data", merged=merged)
     size = int(journal.stat().st_size * part)
     os.truncate(journal, size)
     try:
-        left.check(journal.parent)  # what was cut off may be in the log still
+        killed.check(journal.parent)  # the log may contain what was cut off
         assert not merged
     except InputError:
-        journal = left.copy(tmp_path / "again", merged=merged)
+        journal = killed.copy(tmp_path / "again", merged=merged)
         os.truncate(journal, size)
-        assert NAME in refused(journal)
+        assert FILE_NAME in refusal(journal)
 
 
-@pytest.mark.parametrize("part", [0.02, 0.3, 0.7, 0.98])
+@pytest.mark.parametrize("part", [0.02, 0.7, 0.98])
 @pytest.mark.parametrize("cut", [True, False])
-def test_a_log_that_is_damaged(left: Left, tmp_path: Path, part: float, cut: bool) -> None:
-    """SQLite takes a log that is cut short, or in which a bit has changed, for one that ends there: what comes after it
-    was acknowledged, and would be gone without a word."""
-    journal = left.copy(tmp_path / "data")
-    log = journal.with_name(f"{NAME}-wal")
+def test_damaged_log_is_noticed(killed: KilledJournal, tmp_path: Path, part: float, cut: bool) -> None:
+    """SQLite reads a damaged log as one that ends before the damage. Later events would be lost without notice."""
+    journal = killed.copy(tmp_path / "data")
+    log = journal.with_name(f"{FILE_NAME}-wal")
     place = int(log.stat().st_size * part)
     if cut:
         os.truncate(log, place)
@@ -144,49 +143,48 @@ def test_a_log_that_is_damaged(left: Left, tmp_path: Path, part: float, cut: boo
             byte = file.read(1)
             file.seek(place)
             file.write(bytes([byte[0] ^ 0xFF]))
-    told = ""
+    message = ""
     try:
-        left.check(journal.parent)  # a place that is not in use: the log is written again from its beginning
+        killed.check(journal.parent)  # unused part of the log
     except InputError as error:
-        told = str(error)
-    assert ("can be read" in told) == (part < 0.9)  # near its end it has what was merged already
+        message = str(error)
+    assert ("can be read" in message) == (part < 0.9)  # the end of the log has been merged
 
 
-def test_a_log_that_is_gone(left: Left, tmp_path: Path) -> None:
-    """The journal alone would look sound, and be of an earlier time."""
-    journal = left.copy(tmp_path / "data")
-    journal.with_name(f"{NAME}-wal").unlink()
-    assert f"{NAME}-wal" in refused(journal)
-    assert f"{NAME}-wal" in refused(journal)  # however often
-    journal.with_name("lock").unlink()  # as the line says
-    office = AllocatorManager(journal.parent)
-    assert len(office.desks) <= 1
-    office.close()
+def test_missing_log_is_refusal(killed: KilledJournal, tmp_path: Path) -> None:
+    """The journal alone would look sound but be of an earlier time."""
+    journal = killed.copy(tmp_path / "data")
+    journal.with_name(f"{FILE_NAME}-wal").unlink()
+    assert f"{FILE_NAME}-wal" in refusal(journal)
+    assert f"{FILE_NAME}-wal" in refusal(journal)
+    journal.with_name("lock").unlink()  # as the message suggests
+    manager = AllocatorManager(journal.parent)
+    assert len(manager.allocators) <= 1
+    manager.close()
 
 
-def test_a_journal_that_is_gone(left: Left, tmp_path: Path) -> None:
+def test_missing_journal_is_refusal(killed: KilledJournal, tmp_path: Path) -> None:
     for merged in (False, True):
-        journal = left.copy(tmp_path / f"data{merged}", merged=merged)
+        journal = killed.copy(tmp_path / f"data{merged}", merged=merged)
         journal.unlink()
-        assert f"{NAME}: is missing" in refused(journal)
+        assert f"{FILE_NAME}: is missing" in refusal(journal)
         assert not journal.exists()
 
 
-@pytest.mark.parametrize("seed", range(150))
-def test_flipped_bits_anywhere(left: Left, tmp_path: Path, seed: int) -> None:
-    """Noticed, or of no consequence, wherever they are in the file."""
-    journal = left.copy(tmp_path / "data", merged=seed % 2 == 0)
+@pytest.mark.parametrize("seed", range(20))
+def test_flipped_bits_are_noticed_or_harmless(killed: KilledJournal, tmp_path: Path, seed: int) -> None:
+    journal = killed.copy(tmp_path / "data", merged=seed % 2 == 0)
     content = bytearray(journal.read_bytes())
-    fate = random.Random(seed)
-    for _ in range(fate.choice((1, 1, 8))):
-        content[fate.randrange(len(content))] ^= 1 << fate.randrange(8)
+    chosen = random.Random(seed)
+    for _ in range(chosen.choice((1, 1, 8))):
+        content[chosen.randrange(len(content))] ^= 1 << chosen.randrange(8)
     journal.write_bytes(content)
     try:
-        left.check(journal.parent)
-    except JournalError:  # told to whoever asks for a decision so old that nothing else needs it
+        killed.check(journal.parent)
+    except JournalError:  # an old decision that nothing but a repeated request needs
         pass
     except InputError:
-        refused(journal)
+        refusal(journal)
 
 
 ROWS: dict[str, tuple[str, str]] = {
@@ -208,20 +206,20 @@ ROWS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("change", "names"), ROWS.values(), ids=ROWS)
-def test_rows_that_were_changed(left: Left, tmp_path: Path, change: str, names: str) -> None:
-    """SQLite finds nothing wrong with these."""
-    journal = left.copy(tmp_path / "data")
+def test_changed_rows_are_noticed(killed: KilledJournal, tmp_path: Path, change: str, names: str) -> None:
+    """SQLite itself does not notice these changes."""
+    journal = killed.copy(tmp_path / "data")
     with sqlite3.connect(journal) as connection:
         connection.execute(change)
     connection.close()
-    journal.with_name(f"{NAME}-wal").touch()
+    journal.with_name(f"{FILE_NAME}-wal").touch()
     journal.with_name("lock").write_text("closed\n")
-    assert names in refused(journal)
+    assert names in refusal(journal)
 
 
-def test_an_index_that_does_not_match(left: Left, tmp_path: Path) -> None:
-    """A decision that is not found under its name would be decided anew."""
-    journal = left.copy(tmp_path / "data", merged=True)
+def test_index_that_does_not_match_is_noticed(killed: KilledJournal, tmp_path: Path) -> None:
+    """A decision that is not found by its request_id would be decided again."""
+    journal = killed.copy(tmp_path / "data", merged=True)
     with sqlite3.connect(journal) as connection:
         (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'decisions'").fetchone()
         (size,) = connection.execute("PRAGMA page_size").fetchone()
@@ -231,86 +229,85 @@ def test_an_index_that_does_not_match(left: Left, tmp_path: Path) -> None:
     assert content[page].count(b"r17") == 1
     content[page] = content[page].replace(b"r17", b"r1x")
     journal.write_bytes(content)
-    assert "is damaged" in refused(journal)
+    assert "is damaged" in refusal(journal)
 
 
-def test_a_sound_checksum_over_nonsense(left: Left, tmp_path: Path) -> None:
-    """As a later version might write it."""
-    journal = left.copy(tmp_path / "data", merged=True)
+def test_unreadable_event_with_a_valid_checksum_is_refusal(killed: KilledJournal, tmp_path: Path) -> None:
+    journal = killed.copy(tmp_path / "data", merged=True)
     with sqlite3.connect(journal) as connection:
         (last,) = connection.execute("SELECT max(seq) FROM events").fetchone()
         event = Event(last + 1, 1, REPORT, "r1", b"nonsense")
         connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", (*event, event.checksum))
     connection.close()
-    assert f"event {last + 1} cannot be read" in refused(journal)
+    assert f"event {last + 1} cannot be read" in refusal(journal)
 
 
-PLACES: dict[str, Callable[[Path], object]] = {
-    "a text": lambda journal: journal.write_text("Dear diary,\n" * 1000),
+OTHER_FILES: dict[str, Callable[[Path], object]] = {
+    "a text": lambda journal: journal.write_text("Some text,\n" * 1000),
     "zeros": lambda journal: journal.write_bytes(bytes(8192)),
     "a folder": lambda journal: journal.mkdir(),
-    "a link to nowhere else": lambda journal: journal.symlink_to(journal),
+    "a link to itself": lambda journal: journal.symlink_to(journal),
 }
 
 
-@pytest.mark.parametrize("put", PLACES.values(), ids=PLACES)
-def test_something_else_in_its_place(tmp_path: Path, put: Callable[[Path], object]) -> None:
-    put(tmp_path / NAME)
-    assert refused(tmp_path / NAME)
+@pytest.mark.parametrize("put", OTHER_FILES.values(), ids=OTHER_FILES)
+def test_file_that_is_no_journal_is_refusal(tmp_path: Path, put: Callable[[Path], object]) -> None:
+    put(tmp_path / FILE_NAME)
+    assert refusal(tmp_path / FILE_NAME)
 
 
-def test_the_database_of_somebody_else(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / NAME) as connection:
+def test_database_of_another_program_is_refusal(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / FILE_NAME) as connection:
         connection.execute("CREATE TABLE letters (text)")
     connection.close()
-    assert "was not written by idleband" in refused(tmp_path / NAME)
+    assert "was not written by idleband" in refusal(tmp_path / FILE_NAME)
 
 
-def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+def test_file_instead_of_a_folder_is_refusal(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with pytest.raises(InputError, match="data"):
         Journal(tmp_path / "data", 10)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_may_not_be_written_to(left: Left, tmp_path: Path) -> None:
-    journal = left.copy(tmp_path / "data")
+def test_folder_that_is_not_writable_is_refusal(killed: KilledJournal, tmp_path: Path) -> None:
+    journal = killed.copy(tmp_path / "data")
     journal.with_name("lock").chmod(0o400)
     journal.parent.chmod(0o500)
     try:
-        assert "Permission denied" in refused(journal)
+        assert "Permission denied" in refusal(journal)
     finally:
         journal.parent.chmod(0o700)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_journal_that_may_not_be_written_to(left: Left, tmp_path: Path) -> None:
-    """Refused at the start, and not at every question."""
-    journal = left.copy(tmp_path / "data")
+def test_journal_that_is_not_writable_is_refusal(killed: KilledJournal, tmp_path: Path) -> None:
+    """At the start, and not at every request."""
+    journal = killed.copy(tmp_path / "data")
     journal.chmod(0o400)
-    assert "may not be written to" in refused(journal)
+    assert "is not writable" in refusal(journal)
 
 
-def test_a_process_that_ended_while_it_made_the_file(tmp_path: Path) -> None:
-    """Nothing was acknowledged then, so it is made now."""
+def test_incomplete_new_file_is_created_again(tmp_path: Path) -> None:
+    """The process ended while it created the file; nothing was acknowledged."""
     for part in ("nothing", "a page"):
         folder = tmp_path / part
         folder.mkdir()
-        (folder / NAME).touch()
+        (folder / FILE_NAME).touch()
         if part == "a page":
-            connection = sqlite3.connect(folder / NAME)
+            connection = sqlite3.connect(folder / FILE_NAME)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.close()
-        office = AllocatorManager(folder)
-        office.open("main", settings())
-        office.close()
-        assert list(AllocatorManager(folder).desks) == ["main"]
+        manager = AllocatorManager(folder)
+        manager.open("main", settings())
+        manager.close()
+        assert list(AllocatorManager(folder).allocators) == ["main"]
 
 
-# --- one at a time, whole transactions -------------------------------------------------------------------------------
+# --- locking and transactions -------------------------------------------------------------------------------
 
 
-def test_a_folder_in_use(tmp_path: Path) -> None:
+def test_folder_in_use_is_refusal(tmp_path: Path) -> None:
     journal = Journal(tmp_path, 10)
     with pytest.raises(InputError, match="in use by another process"):
         Journal(tmp_path, 10)
@@ -322,7 +319,7 @@ def events(first: int, count: int) -> list[Event]:
     return [Event(seq, 1, DECIDE, f"r{seq}", b"x" * 200) for seq in range(first, first + count)]
 
 
-def test_all_of_a_transaction_or_nothing(tmp_path: Path) -> None:
+def test_failed_transaction_writes_nothing(tmp_path: Path) -> None:
     journal = Journal(tmp_path, 10**6)
     journal.write(events(1, 3))
     with pytest.raises(JournalError, match="UNIQUE"):
@@ -330,12 +327,12 @@ def test_all_of_a_transaction_or_nothing(tmp_path: Path) -> None:
     journal.close()
     journal = Journal(tmp_path, 10**6)
     assert [event.seq for event in journal.events(1, 0)] == [1, 2, 3]
-    journal.write(events(4, 1))  # and it goes on
+    journal.write(events(4, 1))
     assert journal.last == 4
     journal.close()
 
 
-def test_no_room(tmp_path: Path) -> None:
+def test_full_disk_writes_nothing(tmp_path: Path) -> None:
     journal = Journal(tmp_path, 10**6)
     journal.write(events(1, 10))
     journal._writer.execute("PRAGMA max_page_count = 1")
@@ -348,32 +345,32 @@ def test_no_room(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_an_allocator_that_a_damaged_log_has_lost_is_missed(tmp_path: Path) -> None:
-    """It was acknowledged, though nothing has happened to it yet."""
-    office = AllocatorManager(tmp_path / "one")
-    office.open("main", settings())
-    asked(office.desks["main"], 1)
-    office.commit()
-    office.journal._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    office.open("second", settings())
+def test_allocator_lost_by_a_damaged_log_is_noticed(tmp_path: Path) -> None:
+    """The allocator was acknowledged and has no events yet."""
+    manager = AllocatorManager(tmp_path / "one")
+    manager.open("main", settings())
+    decide(manager, 1)
+    manager.commit()
+    manager.journal._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    manager.open("second", settings())
     shutil.copytree(tmp_path / "one", tmp_path / "two")
-    office.close()
+    manager.close()
     AllocatorManager(tmp_path / "one").close()
-    log = tmp_path / "two" / f"{NAME}-wal"
+    log = tmp_path / "two" / f"{FILE_NAME}-wal"
     log.write_bytes(log.read_bytes()[:100])
-    with pytest.raises(InputError, match="there were 2 allocators, and 1 can be read; it was left as it is"):
+    with pytest.raises(InputError, match="2 allocators were written, but only 1 can be read; left unchanged"):
         AllocatorManager(tmp_path / "two")
-    (tmp_path / "one" / "lock").unlink()  # it is known again as soon as something is written
-    office = AllocatorManager(tmp_path / "one")
-    asked(office.desks["main"], 2)
-    office.close()
+    (tmp_path / "one" / "lock").unlink()  # it is written again with the next event
+    manager = AllocatorManager(tmp_path / "one")
+    decide(manager, 2)
+    manager.close()
     assert (tmp_path / "one" / "lock").read_text().split()[-1] == "0000000002"
 
 
 # --- pruning ---------------------------------------------------------------------------------------------------------
 
 
-def test_old_events_go_and_the_file_stops_growing(tmp_path: Path) -> None:
+def test_old_events_are_deleted_and_the_file_stops_growing(tmp_path: Path) -> None:
     keep, sizes = 200, []
     journal = Journal(tmp_path, keep)
     for i in range(60):
@@ -385,31 +382,31 @@ def test_old_events_go_and_the_file_stops_growing(tmp_path: Path) -> None:
         assert kept == list(range(kept[0], kept[-1] + 1))
         assert len(kept) <= max(keep + 1, new[-1].seq - keep + 50)
         assert len(kept) >= min(keep, new[-1].seq)
-        journal._writer.execute("PRAGMA wal_checkpoint")  # all of the log into the file
+        journal._writer.execute("PRAGMA wal_checkpoint")  # moves the log into the file
         sizes.append(journal.path.stat().st_size)
     assert len(kept) <= keep + 1
     assert sizes[-1] <= 1.3 * sizes[30]
     journal.close()
 
 
-def test_events_that_no_snapshot_has_stay(tmp_path: Path) -> None:
+def test_events_without_a_snapshot_are_kept(tmp_path: Path) -> None:
     journal = Journal(tmp_path, 5)
     journal.write(events(1, 100), [Snapshot(1, 40, b"state")], 40)
     for i in range(10):
         journal.write(events(101 + 100 * i, 100))
     assert next(iter(journal.events(1, 0))).seq == 41
     journal.close()
-    journal = Journal(tmp_path, 5)  # it does not know any more what the snapshot has, so nothing goes
+    journal = Journal(tmp_path, 5)  # what snapshots contain is not known yet, so nothing is deleted
     journal.write(events(1101, 1000))
     assert next(iter(journal.events(1, 0))).seq == 41
     journal.close()
 
 
-def test_the_order_goes_on_after_everything_old_is_gone(tmp_path: Path) -> None:
+def test_event_numbers_continue_after_all_events_are_deleted(tmp_path: Path) -> None:
     journal = Journal(tmp_path, 0)
     for i in range(5):
         journal.write(events(10 * i + 1, 10), [Snapshot(1, 10 * i + 10, b"state")], 10 * i + 10)
     journal.close()
     journal = Journal(tmp_path, 0)
-    assert journal.last == 50  # else new events would come before the snapshot, and be left out
+    assert journal.last == 50  # otherwise new events would have numbers below the snapshot
     journal.close()

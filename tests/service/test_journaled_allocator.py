@@ -1,5 +1,8 @@
-"""Exactly once: whatever is repeated, delayed, reordered or killed, the state is that of an allocator which was told
-every acknowledged event once, in order, and never stopped."""
+"""Exactly-once semantics of a journaled allocator.
+
+Whatever is repeated, delayed, reordered or killed: the state is that of an allocator which applied every acknowledged
+event once, in order, and never stopped.
+"""
 
 import shutil
 import tempfile
@@ -13,18 +16,19 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
-
-import idleband as ib
-from idleband.allocator import supervisor
 from idleband.allocator.core import AllocatorCore
-from idleband.allocator.events import Decision, RecordedDecision
+
+from idleband.allocator import supervisor
+from idleband.allocator.events import Decision, Receipt, RecordedDecision
 from idleband.allocator.settings import Settings
+from idleband.errors import ConflictError
 from idleband.service.journal import JournalError
+from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.manager import AllocatorManager
 from tests.allocator.helpers import plain
 
 K, M, D, PATIENCE = 4, 2, 2, 6
-LATE = 0.005  # seconds
+SHORT_DEADLINE = 0.005  # seconds
 POLICIES = ("mp-belief-lucb", "mp-lucb-rca", "mp-swucb", "mp-ts")
 
 
@@ -33,140 +37,149 @@ def made(policy: str, deadline: float | None) -> Settings:
     return Settings.checked(given)
 
 
-class ExactlyOnce(RuleBasedStateMachine):
-    """An office that is committed now and then and killed at any time, beside a plain allocator.
+def report(
+    manager: AllocatorManager, allocator: JournaledAllocator, request_id: str, rewards: Any, states: Any = None
+) -> Receipt:
+    return manager.report(allocator, request_id, allocator.parse_report(request_id, rewards, states))
 
-    A client is told of an event when it is committed. So what happened after the last commit is gone with a kill, and
-    the client, who was not told, says it again or not.
+
+class ExactlyOnce(RuleBasedStateMachine):
+    """A manager that commits now and then and is killed at any time, beside a core that never stops.
+
+    An event is acknowledged when it is committed. A kill loses the events after the last commit, and the client, which
+    got no answer, repeats them or not.
     """
 
-    requests = Bundle("requests")
+    request_ids = Bundle("request_ids")
 
-    @initialize(policy=st.sampled_from(POLICIES), deadline=st.sampled_from((None, 60.0, LATE)))
+    @initialize(policy=st.sampled_from(POLICIES), deadline=st.sampled_from((None, 60.0, SHORT_DEADLINE)))
     def begin(self, policy: str, deadline: float | None) -> None:
-        """With a deadline the policy works in a thread of its own: never too late if it has a minute, and the same in
-        the end. With a short one it is late now and then, when it waits at a gate, or by chance."""
+        """With a deadline the policy runs in a thread. It never misses one of a minute. It misses a short one whenever
+        it has to wait for an event, and perhaps at other times."""
         self.folder = Path(tempfile.mkdtemp())
-        self.gate = threading.Event()
-        self.gate.set()
-        if deadline == LATE:
-            plain(lambda slot, picks: self.gate.wait(60.0) and None)
+        self.may_select = threading.Event()
+        self.may_select.set()
+        if deadline == SHORT_DEADLINE:
+            plain(lambda slot, picks: self.may_select.wait(60.0) and None)
             policy = "plain"
         self.settings = made(policy, deadline)
-        self.office = AllocatorManager(self.folder, keep=40, snapshot_every=15)
-        self.office.open("main", self.settings)
+        self.manager = AllocatorManager(self.folder, keep=40, snapshot_every=15)
+        self.manager.open("main", self.settings)
         self.reference = AllocatorCore(self.settings)
-        self.reference.replaying = True  # it is told who was late
-        self.unacknowledged: list[Callable[[], Any]] = []  # what the reference is to be told at the next commit
-        self.asked: dict[str, dict[str, Any]] = {}  # acknowledged questions
-        self.answers: dict[str, Decision] = {}
+        self.reference.replaying = True  # missed deadlines are given to it
+        self.unacknowledged: list[Callable[[], Any]] = []  # calls of the reference for the next commit
+        self.requests: dict[str, dict[str, Any]] = {}
+        self.decisions: dict[str, Decision] = {}
         self.number = 0
 
     @property
-    def desk(self) -> Any:
-        return self.office.desks["main"]
+    def allocator(self) -> JournaledAllocator:
+        return self.manager.allocators["main"]
 
-    def kept(self, request: str) -> bool:
-        """Whether a decision was acknowledged, or may still be, and is not too old to be asked about."""
-        desk = self.desk
-        known = desk.allocator.has_decision(request) or self.office.journal.decision(desk.number, request) is not None
-        return known and request in self.answers
+    def is_kept(self, request_id: str) -> bool:
+        """Return whether a decision was acknowledged, or still may be, and has not been deleted."""
+        allocator = self.allocator
+        journal = self.manager.journal
+        known = (
+            allocator.core.has_decision(request_id) or journal.find_decision(allocator.number, request_id) is not None
+        )
+        return known and request_id in self.decisions
+
+    def reference_report(self, request_id: str, rewards: Any, states: Any) -> None:
+        self.reference.learn(self.reference.parse_report(request_id, rewards, states))
 
     @rule(
-        target=requests, seed=st.integers(0, 2**32), users=st.integers(0, M), jump=st.integers(1, 3),
+        target=request_ids, seed=st.integers(0, 2**32), users=st.integers(0, M), jump=st.integers(1, 3),
         late=st.booleans(), incumbent=st.sampled_from((None, None, [], [2, 0, 1])),
     )  # fmt: skip
     def decide(self, seed: int, users: int, jump: int, late: bool, incumbent: list[int] | None) -> str:
         random = np.random.default_rng(seed)
         self.number += 1
-        request = f"r{self.number}"
-        question = {
+        request_id = f"r{self.number}"
+        request: dict[str, Any] = {
             "contexts": random.random((K, D)).tolist(),
             "users": users,
             "available": (random.random(K) < 0.8).tolist(),
             "states": [int(s) if s >= 0 else None for s in random.integers(-3, 2, K)],
-            "slot": self.desk.allocator.slot + jump,
+            "slot": self.allocator.core.slot + jump,
             "incumbent": incumbent,
+            "request_id": request_id,
         }
         if late:
-            self.gate.clear()
-        self.answers[request] = self.desk.decide(request, **question)
-        self.gate.set()
-        self.asked[request] = question
-        record = self.desk.allocator.record(request)
-        then = RecordedDecision(record.decision, record.policy_failure) if self.settings.deadline == LATE else None
-        self.unacknowledged.append(
-            lambda: self.reference.decide(self.reference.parse_decide(request_id=request, **question), then)
-        )
-        return request
+            self.may_select.clear()
+        self.decisions[request_id] = self.manager.decide(self.allocator, **request)
+        self.may_select.set()
+        self.requests[request_id] = request
+        recorded = None
+        if self.settings.deadline == SHORT_DEADLINE:
+            record = self.allocator.core.record(request_id)
+            recorded = RecordedDecision(record.decision, record.policy_failure)
+        self.unacknowledged.append(lambda: self.reference.decide(self.reference.parse_decide(**request), recorded))
+        return request_id
 
-    @rule(request=requests)
-    def ask_again(self, request: str) -> None:
-        """The same answer, whether the question is acknowledged or was lost and is asked anew."""
-        if self.kept(request):
-            assert self.desk.decide(request, **self.asked[request]) == self.answers[request]
+    @rule(request_id=request_ids)
+    def repeat_decide(self, request_id: str) -> None:
+        """The decision is the same, whether it was acknowledged or lost and requested again."""
+        if self.is_kept(request_id):
+            repeated = self.manager.decide(self.allocator, **self.requests[request_id])
+            assert repeated == self.decisions[request_id]
 
-    @rule(request=requests)
-    def ask_something_else(self, request: str) -> None:
-        if self.kept(request):
-            other = {**self.asked[request], "contexts": np.full((K, D), 0.123).tolist()}
-            with pytest.raises(ib.ConflictError):
-                self.desk.decide(request, **other)
+    @rule(request_id=request_ids)
+    def decide_with_other_contexts(self, request_id: str) -> None:
+        if self.is_kept(request_id):
+            other = {**self.requests[request_id], "contexts": np.full((K, D), 0.123).tolist()}
+            with pytest.raises(ConflictError):
+                self.manager.decide(self.allocator, **other)
 
-    @rule(request=requests, seed=st.integers(0, 2**32), part=st.integers(0, 3))
-    def report(self, request: str, seed: int, part: int) -> None:
-        """In any order, whole or in part, as late as may be; and the same twice."""
-        if not self.kept(request):
+    @rule(request_id=request_ids, part=st.integers(0, 3))
+    def report(self, request_id: str, part: int) -> None:
+        """In any order, complete or in part, in time or late; and the same twice."""
+        if not self.is_kept(request_id):
             return
-        channels = self.answers[request].channels
-        # What a channel returned does not depend on when it is reported: the same feedback comes again and again.
-        said = {k: ((k + self.answers[request].slot) % 2) for i, k in enumerate(channels) if not part >> i & 1}
-        rewards, states = {k: (0.1, 1.0)[s] for k, s in said.items()}, said
-        before = self.desk.allocator.slot
-        receipt = self.desk.report(request, rewards, states)
-        again = self.desk.report(request, rewards, states)
-        late = self.answers[request].slot <= before - PATIENCE
+        decision = self.decisions[request_id]
+        # Feedback depends on the slot and the channel only: repeated reports are equal.
+        states = {k: (k + decision.slot) % 2 for i, k in enumerate(decision.channels) if not part >> i & 1}
+        rewards = {k: (0.1, 1.0)[s] for k, s in states.items()}
+        late = decision.slot <= self.allocator.core.slot - PATIENCE
+        receipt = report(self.manager, self.allocator, request_id, rewards, states)
+        again = report(self.manager, self.allocator, request_id, rewards, states)
         assert receipt.late == again.late == late
         if late:
             self.unacknowledged += [self.reference.count_late, self.reference.count_late]
         else:
-            assert set(receipt.learned) | set(receipt.repeated) == set(again.repeated) == set(said)
-            self.unacknowledged.append(lambda: self._learn(request, rewards, states))
+            assert set(receipt.learned) | set(receipt.repeated) == set(again.repeated) == set(states)
+            self.unacknowledged.append(lambda: self.reference_report(request_id, rewards, states))
 
-    def _learn(self, request: str, rewards: dict[int, float], states: dict[int, int]) -> None:
-        self.reference.learn(self.reference.parse_report(request, rewards, states))
-
-    @rule(request=requests)
-    def contradict(self, request: str) -> None:
-        """What was reported stands; the other is refused and nothing of it is learned."""
-        if request not in self.answers or not self.desk.allocator.has_decision(request):
+    @rule(request_id=request_ids)
+    def contradict(self, request_id: str) -> None:
+        """Feedback that contradicts an earlier report is refused, and nothing of it is learned."""
+        if request_id not in self.decisions or not self.allocator.core.has_decision(request_id):
             return
-        for k in self.answers[request].channels:
-            truth = (k + self.answers[request].slot) % 2
-            if self.desk.report(request, {k: (0.1, 1.0)[truth]}, {k: truth}).learned:
-                self.unacknowledged.append(
-                    lambda k=k, s=truth: self._learn(request, {k: (0.1, 1.0)[s]}, {k: s})
-                )
-            with pytest.raises(ib.ConflictError):
-                self.desk.report(request, {k: (1.0, 0.1)[truth]}, {k: 1 - truth})
+        for k in self.decisions[request_id].channels:
+            state = (k + self.decisions[request_id].slot) % 2
+            rewards, states = {k: (0.1, 1.0)[state]}, {k: state}
+            if report(self.manager, self.allocator, request_id, rewards, states).learned:
+                self.unacknowledged.append(lambda r=rewards, s=states: self.reference_report(request_id, r, s))
+            with pytest.raises(ConflictError):
+                report(self.manager, self.allocator, request_id, {k: (1.0, 0.1)[state]}, {k: 1 - state})
 
     @rule(channel=st.integers(0, K - 1), leave=st.booleans())
     def vacate(self, channel: int, leave: bool) -> None:
         if leave:
-            self.desk.vacate([channel])
+            self.manager.vacate(self.allocator, [channel])
             self.unacknowledged.append(lambda: self.reference.vacate((channel,)))
         else:
-            self.desk.restore([channel])
+            self.manager.restore(self.allocator, [channel])
             self.unacknowledged.append(lambda: self.reference.restore((channel,)))
 
     @rule()
     def reset(self) -> None:
-        self.desk.reset()
+        self.manager.reset(self.allocator)
         self.unacknowledged.append(self.reference.reset)
 
     @rule()
     def commit(self) -> None:
-        self.office.commit()
+        self.manager.commit()
         self._acknowledge()
 
     def _acknowledge(self) -> None:
@@ -176,122 +189,132 @@ class ExactlyOnce(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """The object is dropped unclosed: what was not committed is gone."""
-        self.office.journal.close()  # its files, as the end of a process does
-        self.office = AllocatorManager(self.folder, keep=40, snapshot_every=15)
+        """The manager is dropped without being closed; events that were not committed are lost."""
+        self.manager.journal.close()  # only the files, as the end of a process does
+        self.manager = AllocatorManager(self.folder, keep=40, snapshot_every=15)
         self._lose()
 
     def _lose(self) -> None:
-        """What was not acknowledged did not happen."""
+        """Forget what was not acknowledged."""
         self.unacknowledged.clear()
-        slot = self.desk.allocator.slot
-        self.answers = {request: answer for request, answer in self.answers.items() if answer.slot <= slot}
+        slot = self.allocator.core.slot
+        self.decisions = {name: decision for name, decision in self.decisions.items() if decision.slot <= slot}
 
     @rule()
     def restart(self) -> None:
-        self.office.close()
+        self.manager.close()
         self._acknowledge()
-        self.office = AllocatorManager(self.folder, keep=40, snapshot_every=15)
+        self.manager = AllocatorManager(self.folder, keep=40, snapshot_every=15)
 
     @rule()
-    def fail(self) -> None:
-        """The disk is full: nothing is acknowledged, and desks are made anew."""
-        self.office.journal._writer.execute("PRAGMA max_page_count = 1")  # no more than there are
+    def fill_the_disk(self) -> None:
+        """Nothing is acknowledged while the disk is full; allocators are restored from the journal."""
+        self.manager.journal._writer.execute("PRAGMA max_page_count = 1")  # no more pages than there are
         try:
-            self.office.commit()
+            self.manager.commit()
         except JournalError:
-            self.office.reload()
+            self.manager.reload()
             self._lose()
-        else:  # there was room within the pages
+        else:  # the existing pages had room
             self._acknowledge()
-        self.office.journal._writer.execute("PRAGMA max_page_count = 1000000000")
+        self.manager.journal._writer.execute("PRAGMA max_page_count = 1000000000")
 
     @invariant()
-    def same_state(self) -> None:
+    def state_is_that_of_the_reference(self) -> None:
         if not self.unacknowledged:
-            assert self.desk.allocator.to_bytes() == self.reference.to_bytes()
+            assert self.allocator.core.snapshot()() == self.reference.snapshot()()
 
     def teardown(self) -> None:
-        if hasattr(self, "office"):
-            self.office.commit()
+        if hasattr(self, "manager"):
+            self.manager.commit()
             self._acknowledge()
-            assert self.desk.allocator.to_bytes() == self.reference.to_bytes()
-            self.office.journal.close()
+            self.state_is_that_of_the_reference()
+            self.manager.journal.close()
             shutil.rmtree(self.folder)
 
 
-# --- a policy with a deadline, gone through again ---------------------------------------------------------------------
+TestExactlyOnce = ExactlyOnce.TestCase
+TestExactlyOnce.settings = settings(max_examples=25, stateful_step_count=30)  # studies/exactly_once.py has thousands
 
 
-def restarted(office: AllocatorManager, folder: Path) -> AllocatorManager:
-    """After a kill; and both say the same of themselves."""
-    before = office.desks["main"].allocator.status()
-    office.journal.close()
-    office = AllocatorManager(folder)
-    assert office.desks["main"].replayed
-    assert office.desks["main"].allocator.status() == before
-    return office
+# --- replay of a policy with a deadline -------------------------------------------------------------------------------
+
+CONTEXTS = np.zeros((K, D)).tolist()
 
 
-def hanging(folder: Path, gate: threading.Event, first: int, deadline: float = 0.5) -> AllocatorManager:
-    """With a policy that hangs from a slot on, and is in time before."""
+def restarted(manager: AllocatorManager, folder: Path) -> AllocatorManager:
+    """Restart after a kill; the status must be the same."""
+    before = manager.allocators["main"].core.status()
+    manager.journal.close()
+    manager = AllocatorManager(folder)
+    assert manager.allocators["main"].replayed
+    assert manager.allocators["main"].core.status() == before
+    return manager
+
+
+def hanging(folder: Path, may_select: threading.Event, first: int, deadline: float = 0.5) -> AllocatorManager:
+    """Return a manager with a policy that waits for an event from slot `first` on."""
     plain(lambda slot, picks: None)
     core = AllocatorCore(made("plain", None))
-    core.decide(core.parse_decide(np.zeros((K, D))))  # what it uses is compiled
-    plain(lambda slot, picks: gate.wait(60.0) and None if slot.t >= first else None)
-    office = AllocatorManager(folder)
-    office.open("main", made("plain", deadline))
-    return office
+    core.decide(core.parse_decide(CONTEXTS))  # compiles what it uses
+    plain(lambda slot, picks: may_select.wait(60.0) and None if slot.t >= first else None)
+    manager = AllocatorManager(folder)
+    manager.open("main", made("plain", deadline))
+    return manager
 
 
-def test_who_was_late_is_late_again(tmp_path: Path) -> None:
-    """Also where nobody asked for a channel, or an incumbent said which."""
-    gate = threading.Event()
-    office = hanging(tmp_path, gate, first=2)
-    desk, x = office.desks["main"], np.zeros((K, D)).tolist()
-    desk.decide("in time", x)
-    answers = [desk.decide("late", x), desk.decide("for nobody", x, users=0), desk.decide("told", x, incumbent=[3])]
-    assert [answer.by for answer in answers] == ["fallback", "fallback", "incumbent"]
-    assert all(answer.proposed is None for answer in answers)
-    assert desk.allocator.status()["counts"]["missed_deadlines"] == 3
-    office.commit()
-    gate.set()  # what it does when there is time for it
-    desk = restarted(office, tmp_path).desks["main"]
-    assert [desk.allocator.record(answer.request_id).decision for answer in answers] == answers
-    assert desk.decide("again", x).by == "policy"
+def test_replay_repeats_missed_deadlines(tmp_path: Path) -> None:
+    """Also for a request of no users and one with an incumbent."""
+    may_select = threading.Event()
+    manager = hanging(tmp_path, may_select, first=2)
+    allocator = manager.allocators["main"]
+    manager.decide(allocator, CONTEXTS, request_id="in time")
+    decisions = [
+        manager.decide(allocator, CONTEXTS, request_id="late"),
+        manager.decide(allocator, CONTEXTS, users=0, request_id="no users"),
+        manager.decide(allocator, CONTEXTS, request_id="incumbent", incumbent=[3]),
+    ]
+    assert [decision.by for decision in decisions] == ["fallback", "fallback", "incumbent"]
+    assert all(decision.proposed is None for decision in decisions)
+    assert allocator.core.status()["counts"]["missed_deadlines"] == 3
+    manager.commit()
+    may_select.set()
+    manager = restarted(manager, tmp_path)
+    allocator = manager.allocators["main"]
+    assert [allocator.core.record(decision.request_id).decision for decision in decisions] == decisions
+    assert manager.decide(allocator, CONTEXTS, request_id="next").by == "policy"
 
 
-def test_who_is_out_of_service_for_being_behind_stays_so(tmp_path: Path) -> None:
-    gate = threading.Event()
-    office = hanging(tmp_path, gate, first=1, deadline=1e-4)
-    desk, x = office.desks["main"], np.zeros((K, D)).tolist()
+def test_replay_keeps_a_policy_out_of_service_that_was_behind(tmp_path: Path) -> None:
+    may_select = threading.Event()
+    manager = hanging(tmp_path, may_select, first=1, deadline=1e-4)
+    allocator = manager.allocators["main"]
     for i in range(supervisor.MAX_PENDING + 2):
-        desk.decide(f"r{i}", x)
-    assert "1000 pending tasks" in desk.allocator.policy_failure
-    office.commit()
-    gate.set()
-    desk = restarted(office, tmp_path).desks["main"]
-    assert desk.decide("next", x).by == "fallback"
-    desk.reset()
-    assert not desk.allocator.policy_failure
+        manager.decide(allocator, CONTEXTS, request_id=f"r{i}")
+    assert allocator.core.policy_failure
+    manager.commit()
+    may_select.set()
+    manager = restarted(manager, tmp_path)
+    allocator = manager.allocators["main"]
+    assert manager.decide(allocator, CONTEXTS, request_id="next").by == "fallback"
+    manager.reset(allocator)
+    assert not allocator.core.policy_failure
 
 
-def test_who_hangs_again_does_not_keep_it_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_that_hangs_in_replay_does_not_prevent_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(supervisor, "REPLAY_TIMEOUT", 1.0)
-    gate = threading.Event()
-    office = hanging(tmp_path, gate, first=2)
-    desk, x = office.desks["main"], np.zeros((K, D)).tolist()
-    answers = [desk.decide(f"r{i}", x) for i in range(4)]
-    office.commit()
-    office.journal.close()
-    office = AllocatorManager(tmp_path)
-    allocator = office.desks["main"].allocator
-    assert allocator.policy_failure == "slot 2: a task took more than 1 s"
-    assert [allocator.record(f"r{i}").decision for i in range(4)] == answers
-    assert office.desks["main"].decide("next", x).by == "fallback"
-    gate.set()
-    office.close()
-
-
-TestExactlyOnce = ExactlyOnce.TestCase
-TestExactlyOnce.settings = settings(max_examples=60, stateful_step_count=40)
+    may_select = threading.Event()
+    manager = hanging(tmp_path, may_select, first=2)
+    allocator = manager.allocators["main"]
+    decisions = [manager.decide(allocator, CONTEXTS, request_id=f"r{i}") for i in range(4)]
+    manager.commit()
+    manager.journal.close()
+    manager = AllocatorManager(tmp_path)
+    allocator = manager.allocators["main"]
+    assert allocator.core.policy_failure.startswith("slot 2: ")
+    assert [allocator.core.record(f"r{i}").decision for i in range(4)] == decisions
+    assert manager.decide(allocator, CONTEXTS, request_id="next").by == "fallback"
+    may_select.set()
+    manager.close()

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idleband.allocator.events import Decision, Receipt
+from idleband.allocator.events import Decision, Receipt, Report
 from idleband.service import live_view
 from idleband.service.live_view import BUSY, MAX_POINTS, PAID, PENDING, PERTURBED, STRIP_SLOTS, LiveView
-from idleband.service.messages import Feedback, Outcome, Reference
+from idleband.service.messages import Reference
 
 
 @pytest.fixture
@@ -26,12 +26,13 @@ def decide(view: LiveView, slot: int, channels: tuple[int, ...] = (0, 1)) -> Dec
 def report(
     view: LiveView, decision: Decision, rewards: Any, reference: Reference | None = None, states: Any = None
 ) -> None:
-    outcomes = [
-        Outcome(channel=k, reward=r, state=None if states is None else s)
-        for k, r, s in zip(decision.channels, rewards, states or rewards, strict=True)
-    ]
-    feedback = Feedback(request=str(decision.request_id), outcomes=outcomes, reference=reference)
-    view.reported(feedback, Receipt(decision.channels))
+    view.reported(feedback(decision.request_id, rewards, states), Receipt(decision.channels), reference)
+
+
+def feedback(request_id: Any, rewards: Any, states: Any = None) -> Report:
+    """Return a report; None: no feedback for this channel."""
+    unknown = [None] * len(rewards)
+    return Report(request_id, *(np.array(values, np.float64) for values in (rewards, states or unknown, unknown)))
 
 
 def reference(static: float = 2.0, contextual: float = 1.5, suboptimal: tuple[int, int] = (1, 2)) -> Reference:
@@ -73,9 +74,9 @@ def test_repeated_report_changes_nothing(view: LiveView) -> None:
     decision = decide(view, 1)
     report(view, decision, [1.0, 0.1], reference())
     before, changes = view.view(), view.changes
-    feedback = Feedback(request="r1", outcomes=[Outcome(channel=0, reward=1.0)], reference=reference())
-    view.reported(feedback, Receipt((), (0,)))
-    view.reported(feedback, Receipt((), late=True))
+    repeated = feedback("r1", [1.0, None])
+    view.reported(repeated, Receipt((), (0,)), reference())
+    view.reported(repeated, Receipt((), late=True), reference())
     assert (view.changes, {**view.view(), "rate": before["rate"]}) == (changes, before)
 
 
@@ -117,15 +118,11 @@ def test_slots_without_references_are_left_out_once_references_are_known(view: L
 @pytest.mark.parametrize("later", [STRIP_SLOTS // 2, STRIP_SLOTS + 1])
 def test_partial_reports_far_apart_complete_one_slot(view: LiveView, later: int) -> None:
     """The slot may leave the strip between the reports."""
-    parts = [
-        Feedback(request="r1", outcomes=[Outcome(channel=k, reward=r)], reference=reference())
-        for k, r in ((0, 1.0), (1, 0.1))
-    ]
     decide(view, 1)
-    view.reported(parts[0], Receipt((0,)))
+    view.reported(feedback("r1", [1.0, None]), Receipt((0,)), reference())
     for slot in range(2, later):
         decide(view, slot)
-    view.reported(parts[1], Receipt((1,)))
+    view.reported(feedback("r1", [None, 0.1]), Receipt((1,)), reference())
     assert view.view()["curves"] == [[1, pytest.approx(1.1), 2.0, 1.5]]
 
 
@@ -140,9 +137,8 @@ def test_slots_are_dropped_after_patience(view: LiveView) -> None:
 
 def test_partial_reports_count_once_the_slot_is_complete(view: LiveView) -> None:
     decision = decide(view, 1)
-    for k, reward in ((0, 1.0), (1, 0.1)):
-        feedback = Feedback(request="r1", outcomes=[Outcome(channel=k, reward=reward)], reference=reference())
-        view.reported(feedback, Receipt((k,)))
+    for k, rewards in enumerate(([1.0, None], [None, 0.1])):
+        view.reported(feedback("r1", rewards), Receipt((k,)), reference())
         assert len(view.view()["curves"]) == k  # counted when complete
     assert view.view()["curves"] == [[1, pytest.approx(1.1), 2.0, 1.5]]
     assert (view.view()["plays"], view.view()["suboptimal"]) == (2, [1.0, 2.0])

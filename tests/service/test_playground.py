@@ -22,7 +22,7 @@ LONG = {**SHORT, "horizon": 10**6, "replications": 10}  # too long to end before
 
 
 def path(settings: Any) -> str:
-    return f"/playground/run?settings={quote(json.dumps(settings))}"
+    return f"/v1/playground/run?settings={quote(json.dumps(settings))}"
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_bad_settings_are_refused_with_one_line(service: InThread, changes: dict
 
 @pytest.mark.parametrize("settings", ["", "{", "%ff", "%ed%a0%80", "null", "[" * 5000, "%00"])
 def test_settings_that_are_not_json_are_refused(service: InThread, settings: str) -> None:
-    assert service.get(f"/playground/run?settings={settings}").status == 400
+    assert service.get(f"/v1/playground/run?settings={settings}").status == 400
 
 
 def test_disconnect_ends_the_run(service: InThread) -> None:
@@ -166,7 +166,7 @@ def test_end_of_the_service_ends_its_runs(tmp_path: Path) -> None:
 
 
 def test_options_list_presets_models_policies_and_limits(service: InThread) -> None:
-    options = service.get("/playground/options").data
+    options = service.get("/v1/playground/options").data
     assert [one["name"] for one in options["policies"]] == [n for n, one in POLICIES.items() if one.source is None]
     assert [one["name"] for one in options["scenarios"]] == list(PRESETS)
     assert options["scenarios"][0]["p01"] == list(PRESETS["S1"].p01)

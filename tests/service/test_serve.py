@@ -1,4 +1,4 @@
-"""The command: what it refuses, how it ends, and what is left of it after it was killed."""
+"""`idleband serve`: what it refuses, how it ends, and what a killed service leaves."""
 
 import logging
 import random
@@ -15,21 +15,33 @@ from typing import Any
 import pytest
 
 from idleband import cli
+from idleband.allocator.events import Decision
 from idleband.service.client import Client, ServiceError
-from idleband.service.journal import NAME
+from idleband.service.journal import FILE_NAME
 from idleband.service.serve import read_token
 from tests.own_policy import MINE
-from tests.service.running import LONG, NEW, AsCommand, as_command, eventually, feedback, in_thread, question, settings
+from tests.service.running import (
+    NEW,
+    TIMEOUT,
+    V1,
+    AsCommand,
+    as_command,
+    contexts_of,
+    eventually,
+    in_thread,
+    report_body,
+    settings,
+)
 
 TOKEN = "a-token-of-the-tests"
 
 
-# --- mistakes: one line and status 2 ---------------------------------------------------------------------------------
+# --- refused: one line and status 2 ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def own_logs() -> Iterator[None]:
-    """The command sets up logging for its process, which is that of the tests here."""
+def restored_logging() -> Iterator[None]:
+    """The command sets up logging for its process, which is that of the tests."""
     root, uvicorn = logging.getLogger(), logging.getLogger("uvicorn")
     before = root.handlers, root.level, uvicorn.level
     yield
@@ -37,101 +49,105 @@ def own_logs() -> Iterator[None]:
 
 
 @pytest.fixture
-def refused(own_logs: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+def refusal(
+    restored_logging: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Any:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("IDLEBAND_TOKEN", raising=False)
 
     def refuse(*arguments: object) -> str:
         with pytest.raises(SystemExit) as ended:
-            cli.main(["serve", "--port", "0", *map(str, arguments)])  # the usual one may be in use
-        said = capsys.readouterr()
-        assert (ended.value.code, said.out) == (2, "")
-        assert said.err.startswith("idleband: ")
-        assert said.err.count("\n") == 1
-        return said.err
+            cli.main(["serve", "--port", "0", *map(str, arguments)])  # the default port may be in use
+        printed = capsys.readouterr()
+        assert (ended.value.code, printed.out) == (2, "")
+        assert printed.err.startswith("idleband: ")
+        assert printed.err.count("\n") == 1
+        return printed.err
 
     return refuse
 
 
-MISTAKES: dict[str, tuple[tuple[object, ...], str]] = {
+REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "no policy in a new folder": ((), "has no allocator yet"),
     "sizes without a policy": (("--channels", 4), "--channels: must come with --policy"),
     "a setting without a policy": (("--set", "seed=1"), "must come with --policy"),
     "no channels": (("--policy", "mp-ucb", "--users", 1, "--dimension", 1), "--channels"),
     "no users": (("--policy", "mp-ucb", "--channels", 1, "--dimension", 1), "--users"),
     "no dimension": (("--policy", "mp-ucb", "--channels", 1, "--users", 1), "--dimension"),
-    "channels that are no number": ((*NEW, "--channels", "many"), "channels = many"),
+    "channels that are not a number": ((*NEW, "--channels", "many"), "channels = many"),
     "too many users": ((*NEW, "--users", 5), "users = 5"),
     "an unknown policy": ((*NEW, "--policy", "mp-ubc"), "did you mean"),
     "an oracle": ((*NEW, "--policy", "oracle-static"), "oracle-static"),
-    "a parameter that there is not": ((*NEW, "--policy", "mp-ucb:beta=1"), "beta"),
-    "a file that there is not": ((*NEW, "--policy", "none.py:mine"), "none.py"),
+    "an unknown parameter": ((*NEW, "--policy", "mp-ucb:beta=1"), "beta"),
+    "a missing policy file": ((*NEW, "--policy", "none.py:mine"), "none.py"),
     "an unknown setting": ((*NEW, "--set", "colour=red"), "--set colour=red"),
     "a setting without a value": ((*NEW, "--set", "deadline"), "--set deadline"),
     "a deadline in words": ((*NEW, "--set", "deadline=soon"), "deadline = 'soon'"),
-    "a deadline of nothing": ((*NEW, "--set", "deadline=0"), "deadline"),
+    "a deadline of 0": ((*NEW, "--set", "deadline=0"), "deadline"),
     "a limit above one": ((*NEW, "--set", "collision_limit=2"), "collision_limit"),
-    "rewards the wrong way round": ((*NEW, "--set", "rewards=1,0"), "rewards"),
-    "an incumbent of somebody's own": ((*NEW, "--set", "incumbent=user_code.py:mine"), "incumbent"),
+    "rewards in the wrong order": ((*NEW, "--set", "rewards=1,0"), "rewards"),
+    "a policy file as incumbent": ((*NEW, "--set", "incumbent=user_code.py:mine"), "incumbent"),
     "no patience": ((*NEW, "--set", "patience=0"), "patience"),
-    "a name that leads elsewhere": ((*NEW, "--name", "../main"), "name = '../main': must be 1 to 80 letters"),
+    "a name with ..": ((*NEW, "--name", "../main"), "name = '../main': must be 1 to 80 letters"),
     "a misspelt option": (("--polcy", "mp-ucb"), "--polcy mp-ucb; did you mean --policy? (see idleband serve --help)"),
-    "a port that there is not": ((*NEW, "--port", 65536), "--port = 65536"),
-    "a body of nothing": ((*NEW, "--body", 0), "--body = 0"),
+    "a port above the limit": ((*NEW, "--port", 65536), "--port = 65536"),
+    "a body limit of 0": ((*NEW, "--body", 0), "--body = 0"),
     "no rate": ((*NEW, "--rate", 0), "--rate = 0"),
     "no connections": ((*NEW, "--connections", 0), "--connections = 0"),
     "no pace": ((*NEW, "--pace", 0), "--pace = 0"),
-    "a host of others without a token": ((*NEW, "--host", "0.0.0.0"), "must have a token"),
-    "a token's file that there is not": ((*NEW, "--token-file", "none"), "--token-file none"),
-    "a station on an unknown scenario": ((*NEW, "--station", "S99"), "S99"),
-    "a station of another size": ((*NEW, "--station", "S1"), "channels = 4: scenario S1 has 10"),
+    "a public host without a token": ((*NEW, "--host", "0.0.0.0"), "needs a token"),
+    "a missing token file": ((*NEW, "--token-file", "none"), "--token-file none"),
+    "a station with an unknown scenario": ((*NEW, "--station", "S99"), "S99"),
+    "a station with other sizes": ((*NEW, "--station", "S1"), "channels = 4: scenario S1 has 10"),
 }
 
 
-@pytest.mark.parametrize(("arguments", "says"), MISTAKES.values(), ids=MISTAKES)
-def test_mistakes(refused: Any, tmp_path: Path, arguments: tuple[object, ...], says: str) -> None:
-    assert says in refused("--data", "data", *arguments)
-    # What was refused left nothing behind: with the mistake mended, the same folder will do.
-    if (tmp_path / "data" / NAME).exists():
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
+def test_invalid_arguments_are_refused_in_one_line(
+    refusal: Any, tmp_path: Path, arguments: tuple[object, ...], message: str
+) -> None:
+    assert message in refusal("--data", "data", *arguments)
+    # A refused start leaves nothing behind: the same folder can be used with valid arguments.
+    if (tmp_path / "data" / FILE_NAME).exists():
         with in_thread(tmp_path / "data", main=settings(seed=5)) as service:
-            assert service.get("/allocators").data == {"allocators": ["main"]}
+            assert service.get(V1).data == {"allocators": ["main"]}
 
 
-def test_a_port_in_use(refused: Any, tmp_path: Path) -> None:
+def test_port_in_use_is_refused(refusal: Any, tmp_path: Path) -> None:
     with in_thread(tmp_path / "one") as service:
-        assert f":{service.port}: cannot be listened at" in refused("--data", "two", *NEW, "--port", service.port)
+        assert f":{service.port}: cannot listen" in refusal("--data", "two", *NEW, "--port", service.port)
 
 
-def test_a_folder_in_use(refused: Any, tmp_path: Path) -> None:
+def test_folder_in_use_is_refused(refusal: Any, tmp_path: Path) -> None:
     with in_thread(tmp_path / "data"):
-        assert "data: is in use by another process" in refused("--data", tmp_path / "data", *NEW)
+        assert "data: is in use by another process" in refusal("--data", tmp_path / "data", *NEW)
 
 
-def test_other_settings_for_an_allocator_that_is_there(refused: Any, tmp_path: Path) -> None:
+def test_other_settings_of_an_existing_allocator_are_refused(refusal: Any, tmp_path: Path) -> None:
     with in_thread(tmp_path / "data") as service:
         service.decide("r")
     for more, differs in (
-        (("--set", "seed=1"), "seed = 0, and not 1"), (("--channels", 5), "channels = 4, and not 5"),
+        (("--set", "seed=1"), "seed = 0"), (("--channels", 5), "channels = 4"),
         (("--policy", "mp-ucb:L=2"), "parameters = "),
     ):  # fmt: skip
-        assert f"main: is there with {differs}" in refused("--data", tmp_path / "data", *NEW, *more)
+        assert f"main: exists with {differs}" in refusal("--data", tmp_path / "data", *NEW, *more)
     with in_thread(tmp_path / "data") as service:
-        assert service.standing()["slot"] == 1
+        assert service.status()["slot"] == 1
 
 
-def test_a_name_that_is_not_there(refused: Any, tmp_path: Path) -> None:
+def test_unknown_name_is_refused(refusal: Any, tmp_path: Path) -> None:
     with in_thread(tmp_path / "data"):
         pass
-    assert "other" in refused("--data", tmp_path / "data", "--name", "other")
-    assert "other" in refused("--data", tmp_path / "data", "--name", "other", "--station", "S1")
+    assert "other" in refusal("--data", tmp_path / "data", "--name", "other")
+    assert "other" in refusal("--data", tmp_path / "data", "--name", "other", "--station", "S1")
 
 
-def test_a_damaged_journal(refused: Any, tmp_path: Path) -> None:
+def test_damaged_journal_is_refused_and_left_unchanged(refusal: Any, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    journal = tmp_path / "data" / NAME
-    journal.write_text("Dear diary,\n" * 1000)
-    assert str(Path("data") / NAME) in refused("--data", "data", *NEW)
-    assert journal.read_text() == "Dear diary,\n" * 1000
+    journal = tmp_path / "data" / FILE_NAME
+    journal.write_text("Some text,\n" * 1000)
+    assert str(Path("data") / FILE_NAME) in refusal("--data", "data", *NEW)
+    assert journal.read_text() == "Some text,\n" * 1000
 
 
 # --- the token -------------------------------------------------------------------------------------------------------
@@ -141,7 +157,7 @@ def test_a_damaged_journal(refused: Any, tmp_path: Path) -> None:
     "token",
     ["", "short", "x" * 15, "with a space in it", "a-tokèn-of-the-tests", "two-lines-of-\ntokens", "a\ttab-of-tests"],
 )  # fmt: skip
-def test_a_token_that_is_none(token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_token_is_refused_and_not_shown(token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "token"
     file.write_text(token)
     with pytest.raises(ValueError, match=f"{file}: a token must have") as error:
@@ -152,7 +168,7 @@ def test_a_token_that_is_none(token: str, tmp_path: Path, monkeypatch: pytest.Mo
         read_token(None)
 
 
-def test_where_a_token_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_read_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("IDLEBAND_TOKEN", raising=False)
     assert read_token(None) is None
     monkeypatch.setenv("IDLEBAND_TOKEN", "from-the-environment")
@@ -170,57 +186,55 @@ def test_where_a_token_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
-def test_a_life(tmp_path: Path) -> None:
-    """Started, asked, told to end; started again without its settings, as it was."""
-    more = ("--set", "deadline=2", "--set", "incumbent=mp-random", "--set", "collision_limit=0.95", "--rate", 500)
+def test_start_stop_and_start_again_on_the_same_folder(tmp_path: Path) -> None:
+    more = ("--set", "deadline=60", "--set", "incumbent=mp-random", "--set", "collision_limit=0.95", "--rate", 500)
     with as_command(tmp_path / "data", *NEW, *more, token=TOKEN) as service:
-        standing = service.standing()
-        assert (standing["policy"], standing["collision_limit"]) == ("mp-ucb", 0.95)
-        answer = service.decide("first").data
-        assert (answer["by"], len(answer["proposed"])) == ("incumbent", 2)
-        assert service.get("/allocators", Authorization="").status == 401
-        assert service.report(feedback(answer)).status == 200
-        assert service.post("/allocators/main/decide", b"{").status == 400
+        status = service.status()
+        assert (status["policy"], status["collision_limit"]) == ("mp-ucb", 0.95)
+        decision = service.decide("first").data
+        assert (decision["by"], len(decision["proposed"])) == ("incumbent", 2)
+        assert service.get(V1, Authorization="").status == 401
+        assert service.report(report_body(decision)).status == 200
+        assert service.post(f"{V1}/main/decide", b"{").status == 400
         assert service.end() in (0, -signal.SIGTERM)
-        said = [line["event"] for line in service.lines]
-        assert said == ["started", "refused", "refused", "stopped"]  # lines of JSON, all of them
-        assert {line["level"] for line in service.lines} == {"info", "warning"}
-        assert service.lines[-1]["slots"] == {"main": 1}
-    assert not (tmp_path / "data" / f"{NAME}-wal").exists()
-    with sqlite3.connect(tmp_path / "data" / NAME) as journal:
+        events = [line["event"] for line in service.log_lines]
+        assert events == ["service started", "request refused", "request refused", "service stopped"]
+        assert {line["level"] for line in service.log_lines} == {"info", "warning"}
+        assert service.log_lines[-1]["slots"] == {"main": 1}
+    assert not (tmp_path / "data" / f"{FILE_NAME}-wal").exists()
+    with sqlite3.connect(tmp_path / "data" / FILE_NAME) as journal:
         (snapshot,), (last,) = (
             journal.execute(question).fetchone()
             for question in ("SELECT seq FROM snapshots", "SELECT max(seq) FROM events")
         )
-        assert snapshot == last == 2  # so that the next start replays nothing
+        assert snapshot == last == 2  # the next start replays nothing
     journal.close()
     with as_command(tmp_path / "data") as service:
-        assert service.decide("first").data == answer
-        assert service.report(feedback(answer)).data["repeated"] == answer["channels"]
+        assert service.decide("first").data == decision
+        assert service.report(report_body(decision)).data["repeated"] == decision["channels"]
         second = subprocess.run(
             [sys.executable, "-m", "idleband", "serve", "--port", "0", "--data", tmp_path / "data"],
-            capture_output=True, text=True, timeout=LONG,
+            capture_output=True, text=True, timeout=TIMEOUT,
         )  # fmt: skip
         assert (second.returncode, second.stderr.count("\n")) == (2, 1)
         assert "is in use by another process" in second.stderr
         service.end(signal.SIGINT)
 
 
-def test_a_station_gives_it_life(tmp_path: Path) -> None:
+def test_simulated_station_plays_a_scenario(tmp_path: Path) -> None:
     (tmp_path / "user_code.py").write_text(MINE)
     size = ("--channels", 10, "--users", 5, "--dimension", 8)
     arguments = ("--policy", f"{tmp_path / 'user_code.py'}:mine", *size, "--station", "S1", "--pace", 200)
     with as_command(tmp_path / "data", *arguments) as service:
-        eventually(lambda: service.standing()["counts"]["reported"] > 100)
+        eventually(lambda: service.status()["counts"]["reported"] > 100)
         service.end()
-        assert [line["event"] for line in service.lines] == ["started", "stopped"]
+        assert [line["event"] for line in service.log_lines] == ["service started", "service stopped"]
 
 
-def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
-    """No file may grow: refused with a reason; then there is room again, and it goes on by itself."""
+def test_service_continues_after_the_disk_was_full(tmp_path: Path) -> None:
     with as_command(tmp_path / "data", *NEW) as service:
         acknowledged = [service.decide(f"r{i}", i).data for i in range(10)]
-        service.limit((tmp_path / "data" / f"{NAME}-wal").stat().st_size)
+        service.limit_file_size((tmp_path / "data" / f"{FILE_NAME}-wal").stat().st_size)
         number, statuses = 10, []
         while 503 not in statuses:
             reply = service.decide(f"r{number}", number)
@@ -228,98 +242,97 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
             if reply.status == 200:
                 acknowledged.append(reply.data)
             number += 1
-        assert "cannot be written" in reply.reason
+        assert "cannot be written" in reply.detail
         assert eventually(lambda: service.get("/health").data)["status"] == "failing"
-        service.limit(2**40)
+        service.limit_file_size(2**40)
         eventually(lambda: service.get("/health").data["status"] == "ok")
-        for i, answer in enumerate(acknowledged):
-            assert service.decide(f"r{i}", i).data == answer
-        assert service.standing()["slot"] == len(acknowledged)
+        for i, decision in enumerate(acknowledged):
+            assert service.decide(f"r{i}", i).data == decision
+        assert service.status()["slot"] == len(acknowledged)
         assert service.decide(f"r{number}", number).status == 200
         service.end(signal.SIGKILL)
     with as_command(tmp_path / "data") as service:
-        for i, answer in enumerate(acknowledged):
-            assert service.decide(f"r{i}", i).data == answer
+        for i, decision in enumerate(acknowledged):
+            assert service.decide(f"r{i}", i).data == decision
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------
 
 
-class Radio(threading.Thread):
-    """A client that asks and reports without pause, and keeps what it was told."""
+class Station(threading.Thread):
+    """A client that decides and reports without pause, and records which requests were acknowledged."""
 
     def __init__(self, number: int, port: int) -> None:
         super().__init__(daemon=True)
         self.number, self.port = number, port
-        self.answers: dict[str, tuple[int, dict[str, Any]]] = {}  # acknowledged: the number of the question, the answer
-        self.reported: dict[str, dict[str, Any]] = {}  # acknowledged feedback
-        self.unsure: dict[str, dict[str, Any]] = {}  # feedback that was sent, and not acknowledged
+        self.decisions: dict[str, tuple[int, Decision]] = {}  # acknowledged: number of the contexts, decision
+        self.reported: dict[str, int] = {}  # acknowledged reports: number of channels
+        self.unsure: dict[str, int] = {}  # reports that were sent and not acknowledged
 
     def run(self) -> None:
         client = Client(f"http://127.0.0.1:{self.port}", patience=0.0)
         try:
             for i in range(10**6):
-                name = f"{self.number}-{i}"
-                body = question(name, i)
-                answer = client.call("POST", "/allocators/main/decide", body)
-                self.answers[name] = i, answer
-                self.unsure[name] = said = feedback(answer)
-                client.call("POST", "/allocators/main/report", said)
-                self.reported[name] = self.unsure.pop(name)
-        except ServiceError:  # it was killed
+                request_id = f"{self.number}-{i}"
+                decision = client.decide(contexts_of(i), request_id=request_id)
+                self.decisions[request_id] = i, decision
+                self.unsure[request_id] = len(decision.channels)
+                client.report(request_id, *feedback_for(decision))
+                self.reported[request_id] = self.unsure.pop(request_id)
+        except ServiceError:  # the service was killed
             client.close()
 
 
-def test_killed_again_and_again(tmp_path: Path) -> None:
-    """Every acknowledged answer is given again, and every acknowledged report is known; nothing is learned twice.
+def feedback_for(decision: Decision) -> tuple[list[float], list[int]]:
+    """Return rewards and states that depend on the slot and the channels only."""
+    states = [(k + decision.slot) % 2 for k in decision.channels]
+    return [(0.1, 1.0)[s] for s in states], states
 
-    How often something was learned is counted by the service itself, and the count is saved with what was learned. It
-    must be the number of channels in reports that it says it knows: those that were acknowledged, and those of the few
-    on their way when it was killed that had been written. Whether they had shows when they are said again: known, or
-    learned now.
+
+def test_kill_and_restart_keeps_every_acknowledged_request(tmp_path: Path) -> None:
+    """Every acknowledged decision is returned again and every acknowledged report is known; nothing is learned twice.
+
+    The service counts the channels that it learned from, and saves the count with its state. It must equal the number
+    of channels in the reports that it knows: those that were acknowledged, and those of the few in flight at the kill
+    that had been written. The latter are found by sending them again.
     """
-    fate = random.Random(0)
-    reports: dict[str, dict[str, Any]] = {}
-    answers: dict[str, tuple[int, dict[str, Any]]] = {}
-    arguments: tuple[object, ...] = (*NEW, "--set", "patience=100000")
-    service = AsCommand(tmp_path / "data", *arguments)
+    moments = random.Random(0)
+    learned = 0  # channels in reports that the service knows
+    decisions: dict[str, tuple[int, Decision]] = {}
+    service = AsCommand(tmp_path / "data", *NEW, "--set", "patience=100000")
     try:
-        for life in range(5):
-            radios = [Radio(10 * life + n, service.port) for n in range(4)]
-            for radio in radios:
-                radio.start()
-            eventually(lambda: all(radio.reported for radio in radios))  # noqa: B023
-            time.sleep(fate.uniform(0.0, 0.15))  # no synchronisation: any moment is the right one
+        for life in range(3):
+            stations = [Station(10 * life + n, service.port) for n in range(4)]
+            for station in stations:
+                station.start()
+            eventually(lambda: all(station.reported for station in stations))  # noqa: B023
+            time.sleep(moments.uniform(0.0, 0.15))  # any moment is a valid one
             service.end(signal.SIGKILL)
-            for radio in radios:
-                radio.join(LONG)
+            for station in stations:
+                station.join(TIMEOUT)
+                decisions |= station.decisions
             service = AsCommand(tmp_path / "data")
-            acknowledged = {name: said for radio in radios for name, said in radio.reported.items()}
-            unsure = {name: said for radio in radios for name, said in radio.unsure.items()}
-            counted = service.standing()["counts"]["reported"]
-            known = sum(len(said["outcomes"]) for said in (*reports.values(), *acknowledged.values()))
-            assert known <= counted <= known + sum(len(said["outcomes"]) for said in unsure.values())
+            counted = service.status()["counts"]["reported"]
+            learned += sum(count for station in stations for count in station.reported.values())
+            in_flight = 0
             with Client(f"http://127.0.0.1:{service.port}") as client:
-                for radio in radios:
-                    answers |= radio.answers
-                for name, (number, answer) in fate.sample(sorted(answers.items()), min(200, len(answers))):
-                    assert client.call("POST", "/allocators/main/decide", question(name, number)) == answer
-                for said in acknowledged.values():
-                    receipt = client.call("POST", "/allocators/main/report", said)
-                    assert (receipt["learned"], receipt["late"]) == ([], False)
-                written = 0
-                for said in unsure.values():
-                    receipt = client.call("POST", "/allocators/main/report", said)
-                    assert not (receipt["learned"] and receipt["repeated"])  # all of a report, or nothing
-                    written += len(receipt["repeated"])
-                assert counted == known + written
-            reports |= acknowledged | unsure
-        with Client(f"http://127.0.0.1:{service.port}") as client:
-            for name, (number, answer) in answers.items():
-                assert client.call("POST", "/allocators/main/decide", question(name, number)) == answer
-        counts = service.standing()["counts"]
-        assert counts["reported"] == sum(len(said["outcomes"]) for said in reports.values())
-        assert counts["decisions"] >= len(answers)
-        assert counts["decisions"] <= len(answers) + 4 * 8  # and those whose answers were on their way
+                for request_id, (number, decision) in moments.sample(
+                    sorted(decisions.items()), min(200, len(decisions))
+                ):
+                    assert client.decide(contexts_of(number), request_id=request_id) == decision
+                for station in stations:
+                    for request_id in station.reported:
+                        receipt = client.report(request_id, *feedback_for(station.decisions[request_id][1]))
+                        assert (receipt.learned, receipt.late) == ((), False)
+                    for request_id, count in station.unsure.items():
+                        receipt = client.report(request_id, *feedback_for(station.decisions[request_id][1]))
+                        assert not (receipt.learned and receipt.repeated)  # a report is written as a whole or not
+                        learned += len(receipt.repeated)
+                        in_flight += count - len(receipt.repeated)
+            assert counted == learned
+            learned += in_flight  # learned now
+        counts = service.status()["counts"]
+        assert counts["reported"] == learned
+        assert len(decisions) <= counts["decisions"] <= len(decisions) + 3 * 4  # and those in flight
     finally:
         service.end(signal.SIGKILL)

@@ -14,12 +14,12 @@ from idleband.errors import InputError
 def serve(options: argparse.Namespace) -> None:
     """Start the HTTP service and run until it is stopped."""
     try:
-        from idleband.service.http import Limits
-        from idleband.service.serve import Place, read_token
+        from idleband.service.limits import Limits
+        from idleband.service.serve import ServeOptions, read_token
         from idleband.service.serve import serve as run_service
     except ImportError as error:
         raise InputError(f"serve: needs {error.name}; pip install 'idleband[serve]'") from None
-    place = Place(
+    where = ServeOptions(
         data=Path(options.data),
         host=options.host,
         port=validation.whole(options.port, "--port", 0, 65535),
@@ -32,7 +32,7 @@ def serve(options: argparse.Namespace) -> None:
         station=options.station,
         pace=validation.whole(options.pace, "--pace", 1, 10**6),
     )
-    run_service(place, options.name, _allocator_settings(options))
+    run_service(where, options.name, _allocator_settings(options))
 
 
 def _allocator_settings(options: argparse.Namespace) -> Settings | None:

@@ -1,1 +1,1 @@
-"""Allocators over HTTP: durable, explainable, with a page to watch."""
+"""Allocators over HTTP, with a journal, explanations and pages to watch them."""

@@ -1,32 +1,58 @@
-"""A client: the service's operations as methods, over one connection that is made again when it breaks.
-
-Every question carries a request id, and all feedback names one, so whatever was not answered can be said again: that is
-what this does when a connection breaks or the service is starting anew.
-"""
+"""A client of the service with the methods of an allocator."""
 
 import contextlib
 import http.client
 import json
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from idleband.allocator.events import Decision, Receipt
-from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError, shown
+from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError
 
-AGAIN = (502, 503, 504)  # the service is not there, or cannot write now: the same may be said again
+RETRY_STATUSES = (502, 503, 504)  # the service is not reachable or cannot write now; the same request may be repeated
+RETRY_DELAY, MAX_RETRY_DELAY = 0.02, 1.0  # seconds
 
 
-class ServiceError(Exception):
-    """The service could not be reached, or did not answer."""
+class ServiceError(IdlebandError):
+    """The service cannot be reached or does not answer."""
 
 
 class Client:
-    """One allocator of a service.
+    """A client for one allocator of a service.
 
-    `patience` is how long, in seconds, a call goes on trying while the service cannot be reached.
+    Methods and arguments are those of `Allocator`. The client uses one connection and opens it again when it breaks.
+    Every request carries a `request_id`, so that a repeated request has no further effect: the client repeats requests
+    while the service cannot be reached, for example while it is restarted.
+
+    Parameters
+    ----------
+    url : str
+        Address of the service, such as "http://127.0.0.1:8765".
+    name : str
+        Name of the allocator.
+    token : str, optional
+        Token of the service, if it has one.
+    timeout : float
+        Seconds to wait for the response to one attempt.
+    patience : float
+        Seconds for which a request is repeated while the service cannot be reached.
+
+    Raises
+    ------
+    InputError
+        If a request is invalid. Methods raise the same errors as those of `Allocator`.
+    ServiceError
+        If the service cannot be reached within `patience` seconds.
+
+    Examples
+    --------
+    >>> client = Client("http://127.0.0.1:8765", "main")
+    >>> decision = client.decide(contexts)                                      # doctest: +SKIP
+    >>> client.report(decision.request_id, rewards=[1.0, 0.1], states=[1, 0])   # doctest: +SKIP
+    Receipt(learned=(0, 3), repeated=(), late=False)
     """
 
     def __init__(
@@ -39,32 +65,59 @@ class Client:
             parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"url = {url!r}: must be like http://127.0.0.1:8765")
-        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._where = parts.netloc.rpartition("@")[2]  # as it is told in messages
-        self._place, self._under = parts.hostname, parts.path.rstrip("/")
+        self._connection_class = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._address = parts.netloc.rpartition("@")[2]  # for messages, without a password
+        self._host, self._prefix = parts.hostname, parts.path.rstrip("/")
         self._headers = {"Content-Type": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         self._timeout, self._patience = timeout, patience
-        self._at = f"/allocators/{quote(name, safe='')}"
+        self._path = f"/v1/allocators/{quote(name, safe='')}"
         self._connection: http.client.HTTPConnection | None = None
-
-    # --- what a base station does ------------------------------------------------------------------------------------
 
     def decide(
         self,
-        contexts: Any,
+        contexts: Any = None,
+        users: Any = None,
+        available: Any = None,
+        states: Any = None,
         *,
-        users: int | None = None,
-        available: Sequence[bool] | None = None,
-        states: Sequence[int | None] | None = None,
+        request_id: str | None = None,
         slot: int | None = None,
-        incumbent: Sequence[int] | None = None,
-        request: str | None = None,
+        incumbent: Any = None,
     ) -> Decision:
-        """Which channels to hand out now. `request` names the question; a new name is made, if it is left out."""
+        """Assign channels in the next slot.
+
+        Parameters
+        ----------
+        contexts : array of shape (channels, dimension) or None
+            One context per channel; None for a policy that does not use contexts.
+        users : int, optional
+            Number of channels wanted, at most `users` of the allocator.
+        available : sequence of bool, optional
+            One flag per channel; all channels are available by default.
+        states : sequence of int or None, optional
+            States sensed before the decision, one per channel; None where a channel was not sensed.
+        request_id : str, optional
+            Name of the decision. A repeated request with the same name gets the same decision. By default a new
+            name is chosen.
+        slot : int, optional
+            Number of the slot, greater than the last one.
+        incumbent : sequence of int or str, optional
+            Channels to assign instead of the policy's selection; the policy learns in shadow mode.
+
+        Returns
+        -------
+        Decision
+            The assigned channels.
+
+        Raises
+        ------
+        ConflictError
+            If `request_id` was used for a request with other values.
+        """
         body = {
-            "request": request or uuid.uuid4().hex,
+            "request_id": uuid.uuid4().hex if request_id is None else request_id,
             "contexts": _plain(contexts),
             "users": users,
             "available": _plain(available),
@@ -72,67 +125,97 @@ class Client:
             "slot": slot,
             "incumbent": _plain(incumbent),
         }
-        found = self.call(
-            "POST", f"{self._at}/decide", {key: value for key, value in body.items() if value is not None}
-        )
+        found = self._post("decide", {key: value for key, value in body.items() if value is not None})
         proposed = None if found["proposed"] is None else tuple(found["proposed"])
-        return Decision(found["request"], tuple(found["channels"]), found["slot"], found["by"], proposed)
+        return Decision(found["request_id"], tuple(found["channels"]), found["slot"], found["by"], proposed)
 
     def report(
         self,
-        request: str,
-        rewards: Mapping[int, float],
-        states: Mapping[int, int] | None = None,
-        perturbations: Mapping[int, float] | None = None,
+        request_id: str,
+        rewards: Any,
+        states: Any = None,
+        perturbations: Any = None,
         *,
         reference: Mapping[str, float] | None = None,
     ) -> Receipt:
-        """What channels of a decision have returned, by channel: all of them, or some."""
-        for field, given in (("rewards", rewards), ("states", states), ("perturbations", perturbations)):
-            if given is not None and not isinstance(given, Mapping):
-                raise InputError(f"{field} = {shown(given)}: must be a dict by channel, as in {{3: 1.0, 5: 0.1}}")
-            for k in given or ():
-                if k not in rewards:
-                    raise InputError(f"{field}: channel {shown(k)} has no reward; must be given with it")
-        outcomes = []
-        for k, reward in rewards.items():
-            outcome: dict[str, Any] = {"channel": k, "reward": reward}
-            if states is not None and states.get(k) is not None:
-                outcome["state"] = states[k]
-            if perturbations is not None and perturbations.get(k) is not None:
-                outcome["perturbation"] = perturbations[k]
-            outcomes.append(outcome)
-        body: dict[str, Any] = {"request": request, "outcomes": outcomes}
-        if reference is not None:
-            body["reference"] = dict(reference)
-        found = self.call("POST", f"{self._at}/report", body)
+        """Report feedback for a decision, for all of its channels or some.
+
+        Parameters
+        ----------
+        request_id : str
+            Name of the decision.
+        rewards, states, perturbations : sequence or dict, optional
+            One value per channel in the order of the decision's channels, None where there is none; or a dict by
+            channel index or name. States that are not given are inferred from the rewards. Perturbations
+            are accepted if the allocator has feedback = "perturbation".
+        reference : dict, optional
+            Rewards of the references in this slot, which a simulator knows. They are shown on the page and not learned.
+
+        Returns
+        -------
+        Receipt
+            The channels that were learned from.
+
+        Raises
+        ------
+        ConflictError
+            If other feedback was reported for a channel before.
+        UnknownRequestError
+            If no decision with this request_id is kept.
+        """
+        body = {
+            "request_id": request_id,
+            "rewards": _plain(rewards),
+            "states": _plain(states),
+            "perturbations": _plain(perturbations),
+            "reference": _plain(reference),
+        }
+        found = self._post("report", {key: value for key, value in body.items() if value is not None})
         return Receipt(tuple(found["learned"]), tuple(found["repeated"]), found["late"])
 
-    # --- looking and steering ----------------------------------------------------------------------------------------
+    def explain(self, request_id: str) -> dict[str, Any]:
+        """Explain a decision.
 
-    def explain(self, request: str) -> dict[str, Any]:
-        """Why a decision was taken; the sentences are under "text"."""
-        return self.call("GET", f"{self._at}/explain?{urlencode({'request': request})}")
+        Returns
+        -------
+        dict
+            The numbers behind the decision; "text" contains the explanation in sentences.
 
-    def snapshot(self) -> dict[str, Any]:
-        """How the allocator stands."""
-        return self.call("GET", self._at)
+        Raises
+        ------
+        UnknownRequestError
+            If the decision is older than `patience` slots.
+        """
+        return self.call("GET", f"{self._path}/explain?{urlencode({'request_id': request_id})}")
 
-    def vacate(self, channels: Sequence[int]) -> list[int]:
-        """These channels must be left now; those of them that the last decision handed out."""
-        return list(self.call("POST", f"{self._at}/vacate", {"channels": _plain(channels)})["leave"])
+    def status(self) -> dict[str, Any]:
+        """Return the status of the allocator: sizes, counts, the last decision, channels and settings."""
+        return self.call("GET", self._path)
 
-    def restore(self, channels: Sequence[int]) -> None:
-        self.call("POST", f"{self._at}/restore", {"channels": _plain(channels)})
+    def vacate(self, channels: Any) -> tuple[int, ...]:
+        """Exclude channels, given by index or name, from assignment.
+
+        Returns
+        -------
+        tuple of int
+            Those of the channels that the last decision assigned.
+        """
+        return tuple(self._post("vacate", {"channels": _plain(channels)})["leave"])
+
+    def restore(self, channels: Any) -> None:
+        """Allow vacated channels, given by index or name, again."""
+        self._post("restore", {"channels": _plain(channels)})
 
     def reset(self) -> None:
-        """Have the policy begin anew."""
-        self.call("POST", f"{self._at}/reset")
+        """Restart the policy if it is out of service."""
+        self._post("reset", None)
 
     def health(self) -> dict[str, Any]:
+        """Return the health of the service."""
         return self.call("GET", "/health")
 
     def close(self) -> None:
+        """Close the connection. The next request opens it again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -143,59 +226,75 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- talking -----------------------------------------------------------------------------------------------------
-
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """One operation; said again, while the service cannot be reached and patience lasts."""
-        try:
-            data = None if body is None else json.dumps(body, allow_nan=False, default=_number).encode()
-        except ValueError:
-            where = next((key for key, value in body.items() if not _finite(value)), "body")
-            raise InputError(f"{where}: holds a nan or an infinite number: every number must be finite") from None
-        except TypeError as error:
-            raise InputError(f"body: {error}") from None
-        until, wait = time.monotonic() + self._patience, 0.02
+        """Send a request and return the decoded response. Repeat it while the service cannot be reached.
+
+        Parameters
+        ----------
+        method, path : str
+            Method and path of the operation, as in the OpenAPI document.
+        body : optional
+            Request body, encoded as JSON.
+        """
+        data = None if body is None else _encode(body)
+        deadline, delay = time.monotonic() + self._patience, RETRY_DELAY
         while True:
             try:
-                status, answer = self._once(method, path, data)
+                status, response = self._request(method, path, data)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                status, answer = 503, {"detail": f"{type(error).__name__}: {error}"}
-            if status not in AGAIN:
+                status, response = 503, {"detail": f"{type(error).__name__}: {error}"}
+            if status not in RETRY_STATUSES:
                 break
-            left = until - time.monotonic()
+            left = deadline - time.monotonic()
             if left <= 0.0:
-                raise ServiceError(f"{self._where}: {answer.get('detail', status)}")
-            time.sleep(min(wait, left))
-            wait = min(1.0, 2 * wait)
+                break
+            time.sleep(min(delay, left))
+            delay = min(MAX_RETRY_DELAY, 2 * delay)
         if status == 200:
-            return answer
+            return response
+        detail = str(response.get("detail", f"status {status}"))
         if status >= 500:
-            raise ServiceError(f"{self._where}: {answer.get('detail', f'status {status}')}")
+            raise ServiceError(f"{self._address}: {detail}")
         errors: dict[int, type[IdlebandError]] = {404: UnknownRequestError, 409: ConflictError}
-        raise errors.get(status, InputError)(str(answer.get("detail", f"status {status}")))
+        raise errors.get(status, InputError)(detail)
 
-    def _once(self, method: str, path: str, data: bytes | None) -> tuple[int, Any]:
+    def _post(self, operation: str, body: Any) -> Any:
+        return self.call("POST", f"{self._path}/{operation}", body)
+
+    def _request(self, method: str, path: str, data: bytes | None) -> tuple[int, dict[str, Any]]:
         if self._connection is None:
-            self._connection = self._kind(self._place, self._port, timeout=self._timeout)
-        self._connection.request(method, self._under + path, data, self._headers)
-        answer = self._connection.getresponse()
-        text = answer.read()
+            self._connection = self._connection_class(self._host, self._port, timeout=self._timeout)
+        self._connection.request(method, self._prefix + path, data, self._headers)
+        response = self._connection.getresponse()
+        text = response.read()
         with contextlib.suppress(ValueError):
             found = json.loads(text)
-            if isinstance(found, dict):  # all answers of the service are
-                return answer.status, found
-        return answer.status, {"detail": text.decode(errors="replace")[:200]}
+            if isinstance(found, dict):  # as every response of the service is
+                return response.status, found
+        return response.status, {"detail": text.decode(errors="replace")[:200]}
+
+
+def _encode(body: Any) -> bytes:
+    try:
+        return json.dumps(body, allow_nan=False, default=_number).encode()
+    except ValueError:
+        field = next((key for key, value in body.items() if not _is_finite(value)), "body")
+        raise InputError(f"{field}: contains nan or an infinite number; all numbers must be finite") from None
+    except TypeError as error:
+        raise InputError(f"body: {error}") from None
 
 
 def _plain(values: Any) -> Any:
-    """As JSON can say it; what it cannot, or not rightly, the service refuses."""
+    """Return arrays and sequences as lists, and mappings with keys that JSON can hold."""
     if hasattr(values, "tolist"):
         return values.tolist()
+    if isinstance(values, Mapping):
+        return {str(key): value for key, value in values.items()}
     return list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
 
 
-def _finite(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     try:
         json.dumps(value, allow_nan=False, default=_number)
     except ValueError:
@@ -204,7 +303,7 @@ def _finite(value: Any) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """NumPy's numbers as Python's."""
+    """Return a NumPy number as a Python number."""
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be sent")

@@ -1,14 +1,15 @@
-"""The journal: what was acknowledged, in one SQLite file, whatever happens to the process.
+"""The journal: a durable log of decisions and reports in one SQLite file.
 
-State = the last snapshot + the events after it, in order. An event is acknowledged when its transaction is committed:
-write-ahead log, synced at every commit, many events to a commit. Rows carry checksums, because SQLite notices a torn
-page but not a flipped bit. The file is opened to read only until something is written, so that one that is refused is
-left as it is: a connection that may write copies the log into it when it is closed. Decisions are kept for some time
-after a snapshot has them, so that a request that is repeated late gets its answer again.
+The state of an allocator is its last snapshot and the events after it, in order. An event is acknowledged when its
+transaction is committed: SQLite's write-ahead log is synced at every commit, and a commit may hold many events. Rows
+carry checksums, because SQLite detects torn pages but not flipped bits.
+
+The file is opened read-only until something is written, so that a file that is refused is left unchanged: a connection
+that may write would copy the write-ahead log into it when it is closed. Decisions are kept for some time after a
+snapshot contains them, so that a request that is repeated late gets the same answer.
 """
 
 import contextlib
-import fcntl
 import os
 import sqlite3
 import threading
@@ -19,10 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from idleband.errors import InputError
+from idleband.errors import InputError, StorageError
+from idleband.service.journal_lock import CLOSED, IN_USE, JournalLock
 
 FORMAT = 1
-NAME = "journal.sqlite"
+FILE_NAME = "journal.sqlite"
 
 DECIDE, REPORT, LATE, VACATE, RESTORE, RESET = range(6)  # kinds of events
 
@@ -52,21 +54,34 @@ CREATE TABLE snapshots (
 """
 
 
+class Change(NamedTuple):
+    """A change of an allocator that is to become an event."""
+
+    allocator: int  # number of the allocator
+    kind: int
+    request_id: str | None
+    body: bytes
+
+
 class Event(NamedTuple):
+    """A change with its number in the order of all events."""
+
     seq: int
     allocator: int
     kind: int
-    request: str | None
+    request_id: str | None
     body: bytes
 
     @property
     def checksum(self) -> int:
-        return zlib.crc32(f"{self.seq} {self.allocator} {self.kind} {self.request}".encode(), zlib.crc32(self.body))
+        return zlib.crc32(f"{self.seq} {self.allocator} {self.kind} {self.request_id}".encode(), zlib.crc32(self.body))
 
 
 class Snapshot(NamedTuple):
+    """The serialized state of an allocator after one event."""
+
     allocator: int
-    seq: int  # of the last event that is in it
+    seq: int
     state: bytes
 
     @property
@@ -75,81 +90,81 @@ class Snapshot(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """An allocator as the journal has it."""
+    """An allocator as stored in the journal."""
 
     number: int
     name: str
     settings: str
-    seq: int  # of the last event that is in the snapshot, 0 if there is none
+    seq: int  # of the last event in the snapshot; 0 without a snapshot
     state: bytes | None
 
 
-def _of_settings(name: str, settings: str) -> int:
-    """Their checksum."""
+def _settings_checksum(name: str, settings: str) -> int:
     return zlib.crc32(f"{name} {settings}".encode())
 
 
-class JournalError(Exception):
-    """The journal cannot be written now: nothing of what was to be written is."""
+class JournalError(StorageError):
+    """The journal cannot be written or read now. Nothing of the transaction was written."""
 
 
 class Journal:
-    """One folder's journal. Several threads may write; one reads."""
+    """The journal of one folder. Several threads may write; one reads."""
 
     def __init__(self, folder: Path, keep: int) -> None:
-        self.path = folder / NAME
-        self.keep = keep  # events that stay after a snapshot has them
-        self._one_at_a_time = threading.Lock()
-        with self._readable():
+        self.path = folder / FILE_NAME
+        self.keep = keep  # events kept after a snapshot contains them
+        self._write_lock = threading.Lock()
+        with self._refusing():
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _Lock(folder)
+            self._lock = JournalLock(folder)
             try:
                 self._open()
-                self._last = self._one("SELECT max(seq) FROM events") or 0
-                if self._last < self._lock.last:  # SQLite takes a damaged log for one that ends earlier
+                self._last = self._value("SELECT max(seq) FROM events") or 0
+                if self._last < self._lock.last:  # SQLite reads a damaged log as one that ends earlier
                     raise InputError(
-                        f"{self.path}-wal: is damaged: {self._lock.last} events were written, and {self._last} can be"
-                        f" read; it was left as it is. Remove {self._lock.path} to go on without the others"
+                        f"{self.path}-wal: is damaged: {self._lock.last} events were written, but only {self._last} can"
+                        f" be read; left unchanged. Remove {self._lock.path} to continue without the others"
                     )
-                allocators = self._one("SELECT count(*) FROM allocators")
+                allocators = self._value("SELECT count(*) FROM allocators")
                 if allocators < self._lock.allocators:
                     raise InputError(
-                        f"{self.path}-wal: is damaged: there were {self._lock.allocators} allocators, and {allocators}"
-                        f" can be read; it was left as it is. Remove {self._lock.path} to go on without the others"
+                        f"{self.path}-wal: is damaged: {self._lock.allocators} allocators were written, but only"
+                        f" {allocators} can be read; left unchanged. Remove {self._lock.path} to continue without the"
+                        " others"
                     )
-                self._lock.allocators = allocators  # a lock that was removed knows of none
-                self._oldest = self._one("SELECT min(seq) FROM events") or 1
+                self._lock.allocators = allocators  # the lock file may have been removed
+                self._oldest = self._value("SELECT min(seq) FROM events") or 1
             except BaseException:
                 self.close()
                 raise
         self._covered = 0
 
     def _open(self) -> None:
-        """Connect to a file that is ours and sound; made, if there is none."""
-        log = self.path.with_name(f"{NAME}-wal")
-        # Without the log after a crash, or emptied, the journal would look sound and be of an earlier time.
-        # How many events there must be tells it better, where it is known: a backup may have merged the log.
-        in_log = self._lock.said == IN_USE and self._lock.last == 0
-        for needed, file in ((self._lock.said != "", self.path), (in_log, log)):
+        """Connect to the file, or create it. Refuse a file that is damaged or of another program."""
+        log = self.path.with_name(f"{FILE_NAME}-wal")
+        # Without its log, or with an empty one, the journal would look sound and be of an earlier time. The number of
+        # events is the better check where it is known, because a backup may have merged the log.
+        in_log = self._lock.status == IN_USE and self._lock.last == 0
+        for needed, file in ((self._lock.status != "", self.path), (in_log, log)):
             if needed and not (file.exists() and file.stat().st_size):
                 raise InputError(
-                    f"{file}: is missing or empty, and was not when it was used last; put it back, or remove"
-                    f" {self._lock.path} to go on without"
+                    f"{file}: is missing or empty, but was not when it was last used; put it back, or remove"
+                    f" {self._lock.path} to continue without it"
                 )
         if not self.path.exists():
             self._create()
         elif not os.access(self.path, os.W_OK):
-            raise InputError(f"{self.path}: may not be written to")
+            raise InputError(f"{self.path}: is not writable")
         self._reader = self._connect_to_read()
-        if not self._one("SELECT count(*) FROM sqlite_master"):  # the process ended while it was made
+        if not self._value("SELECT count(*) FROM sqlite_master"):  # the process ended while it created the file
             self._reader.close()
             self._create()
             self._reader = self._connect_to_read()
         self._check()
 
     def _connect_to_read(self) -> sqlite3.Connection:
-        place = f"file:{quote(str(self.path.absolute()))}?mode=ro"
-        return sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
+        uri = f"file:{quote(str(self.path.absolute()))}?mode=ro"
+        return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
 
     @cached_property
     def _writer(self) -> sqlite3.Connection:
@@ -161,28 +176,28 @@ class Journal:
     def _create(self) -> None:
         self._writer.executescript(f"BEGIN; {_TABLES} INSERT INTO about VALUES ({FORMAT}); COMMIT;")
 
-    def _one(self, question: str, *values: Any) -> Any:
-        row = self._reader.execute(question, values).fetchone()
+    def _value(self, query: str, *parameters: Any) -> Any:
+        row = self._reader.execute(query, parameters).fetchone()
         return None if row is None else row[0]
 
     def _check(self) -> None:
-        """Refuse a file that is damaged or not ours."""
-        if not self._one("SELECT count(*) FROM sqlite_master WHERE name = 'about'"):
-            raise InputError(f"{self.path}: was not written by idleband; it was left as it is")
-        found = self._one("SELECT format FROM about")
+        """Refuse a file that is damaged or was not written by this program."""
+        if not self._value("SELECT count(*) FROM sqlite_master WHERE name = 'about'"):
+            raise InputError(f"{self.path}: was not written by idleband; left unchanged")
+        found = self._value("SELECT format FROM about")
         if found != FORMAT:
             raise InputError(f"{self.path}: has format {found!r}; this version reads {FORMAT}")
-        said = self._one("PRAGMA integrity_check(1)")
-        if said != "ok":
-            raise InputError(f"{self.path}: is damaged ({said}); it was left as it is")
+        result = self._value("PRAGMA integrity_check(1)")
+        if result != "ok":
+            raise InputError(f"{self.path}: is damaged ({result}); left unchanged")
 
     @contextlib.contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Whatever keeps the file from being read is told in one line, and the file left as it is."""
+    def _refusing(self) -> Iterator[None]:
+        """Turn errors of a file that cannot be read into an InputError of one line."""
         try:
             yield
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-            raise InputError(f"{self.path}: cannot be read ({error}); it was left as it is") from None
+            raise InputError(f"{self.path}: cannot be read ({error}); left unchanged") from None
         except FileExistsError as error:
             raise InputError(f"{error.filename}: must be a folder") from None
         except OSError as error:
@@ -196,88 +211,89 @@ class Journal:
         return int(self._last)
 
     def stored(self) -> list[Stored]:
-        """All allocators."""
-        question = """
+        """Return all allocators."""
+        query = """
             SELECT number, name, settings, coalesce(seq, 0), state, allocators.checksum, snapshots.checksum
             FROM allocators LEFT JOIN snapshots ON allocator = number ORDER BY number
         """
-        with self._readable():
-            rows = self._reader.execute(question).fetchall()
-        for number, name, settings, seq, state, own, checksum in rows:
-            if own != _of_settings(name, settings):
-                raise InputError(f"{self.path}: the settings of allocator {name!r} are damaged; it was left as it is")
+        with self._refusing():
+            rows = self._reader.execute(query).fetchall()
+        for number, name, settings, seq, state, settings_checksum, checksum in rows:
+            if settings_checksum != _settings_checksum(name, settings):
+                raise InputError(f"{self.path}: the settings of allocator {name!r} are damaged; left unchanged")
             if state is not None and not (
                 isinstance(state, bytes) and checksum == Snapshot(number, seq, state).checksum
             ):
-                raise InputError(f"{self.path}: the snapshot of allocator {name} is damaged; it was left as it is")
+                raise InputError(f"{self.path}: the snapshot of allocator {name} is damaged; left unchanged")
         return [Stored(*row[:5]) for row in rows]
 
     def events(self, allocator: int, after: int) -> Iterator[Event]:
-        """The events of an allocator after one, in order."""
-        question = "SELECT seq, allocator, kind, request, body, checksum FROM events WHERE seq > ? AND allocator = ?"
-        with self._readable():
-            for *row, checksum in self._reader.execute(f"{question} ORDER BY seq", (after, allocator)):
-                yield self._sound(Event(*row), checksum)
+        """Yield the events of an allocator with numbers above `after`, in order."""
+        query = "SELECT seq, allocator, kind, request, body, checksum FROM events WHERE seq > ? AND allocator = ?"
+        with self._refusing():
+            for *row, checksum in self._reader.execute(f"{query} ORDER BY seq", (after, allocator)):
+                yield self._verified(Event(*row), checksum)
 
-    def decision(self, allocator: int, request: str) -> Event | None:
-        """The event of a decision that is still kept."""
-        question = """
+    def find_decision(self, allocator: int, request_id: str) -> Event | None:
+        """Return the DECIDE event with this request_id if it is still kept."""
+        query = """
             SELECT seq, allocator, kind, request, body, checksum FROM events
             WHERE allocator = ? AND request = ? AND kind = 0
         """
         try:
-            row = self._reader.execute(question, (allocator, request)).fetchone()
-            return None if row is None else self._sound(Event(*row[:5]), row[5])
-        except (sqlite3.Error, UnicodeDecodeError, InputError) as error:  # no mistake of whoever asks
+            row = self._reader.execute(query, (allocator, request_id)).fetchone()
+            return None if row is None else self._verified(Event(*row[:5]), row[5])
+        except (sqlite3.Error, UnicodeDecodeError, InputError) as error:  # not a mistake of the client
             raise JournalError(f"{self.path}: cannot be read: {error}") from None
 
-    def _sound(self, event: Event, checksum: int) -> Event:
+    def _verified(self, event: Event, checksum: int) -> Event:
         if not (isinstance(event.body, bytes) and event.checksum == checksum):
-            raise InputError(f"{self.path}: event {event.seq} is damaged; it was left as it is")
+            raise InputError(f"{self.path}: event {event.seq} is damaged; left unchanged")
         return event
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def write(self, events: Sequence[Event], snapshots: Sequence[Snapshot] = (), covered: int = 0) -> None:
-        """Events and snapshots in one transaction: durable when this returns. Up to event `covered` all that happened
-        is in snapshots now. What of it is too old goes, twice as fast as new events come, so that no call has much to
-        do."""
+        """Write events and snapshots in one transaction; they are durable when this returns.
+
+        All events up to number `covered` are contained in snapshots. Those of them that are too old are deleted, at
+        most two for every new event, so that no call takes long.
+        """
         rows = [(*event, event.checksum) for event in events]
-        states = [(*one, one.checksum) for one in snapshots]
+        states = [(*snapshot, snapshot.checksum) for snapshot in snapshots]
         last = events[-1].seq if events else self._last
         covered = max(covered, self._covered)
-        until = max(self._oldest, min(self._oldest + 2 * len(events), last - self.keep, covered + 1))
-        with self._whole():
+        oldest = max(self._oldest, min(self._oldest + 2 * len(events), last - self.keep, covered + 1))
+        with self._transaction():
             self._writer.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
             self._writer.executemany("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)", states)
-            if until > self._oldest:
-                self._writer.execute("DELETE FROM events WHERE seq < ?", (until,))
-        self._last, self._oldest, self._covered = last, until, covered
-        self._lock.note(last=last)
+            if oldest > self._oldest:
+                self._writer.execute("DELETE FROM events WHERE seq < ?", (oldest,))
+        self._last, self._oldest, self._covered = last, oldest, covered
+        self._lock.record(last=last)
 
     def add(self, name: str, settings: str) -> int:
-        """A new allocator; its number."""
-        with self._whole():
-            row = (name, settings, _of_settings(name, settings))
+        """Add an allocator; return its number."""
+        with self._transaction():
+            row = (name, settings, _settings_checksum(name, settings))
             done = self._writer.execute("INSERT INTO allocators (name, settings, checksum) VALUES (?, ?, ?)", row)
         number = int(done.lastrowid or 0)
-        self._lock.note(allocators=number)  # none is ever removed: so many there are
+        self._lock.record(allocators=number)  # allocators are never removed, so this is their count
         return number
 
-    def try_to_write(self) -> None:
-        """Write something that changes nothing: a JournalError, if that cannot be done."""
-        with self._whole():
+    def check_writable(self) -> None:
+        """Write without changing anything; raise JournalError if that fails."""
+        with self._transaction():
             self._writer.execute("UPDATE about SET format = format")
 
     @contextlib.contextmanager
-    def _whole(self) -> Iterator[None]:
-        """All of a transaction, or nothing."""
-        with self._one_at_a_time:
+    def _transaction(self) -> Iterator[None]:
+        with self._write_lock:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
                 yield
                 self._writer.execute("COMMIT")
-                self._lock.say(IN_USE)  # from now on the log has what was acknowledged
+                self._lock.set_status(IN_USE)  # from now on the log contains acknowledged events
             except BaseException as error:
                 with contextlib.suppress(sqlite3.Error):
                     self._writer.execute("ROLLBACK")
@@ -286,49 +302,11 @@ class Journal:
                 raise
 
     def close(self) -> None:
+        """Close the file and release the folder."""
         if "_reader" in vars(self):
             self._reader.close()
         if "_writer" in vars(self):
-            self._lock.say(CLOSED)
+            self._lock.set_status(CLOSED)
             with contextlib.suppress(sqlite3.Error):
                 self._writer.close()
         self._lock.close()
-
-
-IN_USE, CLOSED = "in use\n", "closed\n"
-
-
-class _Lock:
-    """A file that is locked as long as the process lives: two that write the same journal would each miss what the
-    other knows. In it stands what must be beside it: a journal; and, while it is in use or after a crash, its log, with
-    at least so many events, and allocators."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "lock"
-        self._one_at_a_time = threading.Lock()
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._descriptor)
-            raise InputError(f"{folder}: is in use by another process; choose another folder") from None
-        found = os.pread(self._descriptor, 100, 0).decode(errors="replace")
-        self.said = found[: len(IN_USE)]
-        self.last, self.allocators = (int(n) if n.isdecimal() else 0 for n in (*found.split("\n"), "", "")[1:3])
-
-    def say(self, what: str) -> None:
-        if self.said != what:
-            with contextlib.suppress(OSError):  # then the next time
-                os.pwrite(self._descriptor, what.encode(), 0)
-                os.fsync(self._descriptor)
-                self.said = what
-
-    def note(self, last: int = 0, allocators: int = 0) -> None:
-        """The last event that was written, and how many allocators there are. Not synced: what the system forgets here
-        when it fails makes it too small, and what it is compared with was synced before."""
-        with self._one_at_a_time, contextlib.suppress(OSError):
-            self.last, self.allocators = max(self.last, last), max(self.allocators, allocators)
-            os.pwrite(self._descriptor, f"{self.last:020d}\n{self.allocators:010d}\n".encode(), len(IN_USE))
-
-    def close(self) -> None:
-        os.close(self._descriptor)

@@ -1,7 +1,12 @@
-"""A desk: one allocator and its journal. What it answers is as durable as the events that it hands to its caller."""
+"""One allocator whose changes can be replayed.
+
+Every method that changes the allocator returns its answer and a `Change`, or None where nothing changed. The caller
+writes the change to the journal, and sends the answer to the client after the change is committed.
+"""
 
 import json
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -10,151 +15,170 @@ from idleband.allocator.core import AllocatorCore
 from idleband.allocator.events import DecideRequest, Decision, Receipt, RecordedDecision, Report
 from idleband.allocator.settings import Settings
 from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError, shown
-from idleband.service.journal import DECIDE, LATE, REPORT, RESET, RESTORE, VACATE, Event, Journal, Stored
+from idleband.service.journal import DECIDE, LATE, REPORT, RESET, RESTORE, VACATE, Change, Event, Stored
+
+FindDecision = Callable[[int, str], Event | None]  # (number of the allocator, request_id) -> its DECIDE event
 
 
-class _Decided(msgspec.Struct, array_like=True):
-    """A decision as the journal keeps it: the question, then the answer."""
+class _DecideBody(msgspec.Struct, array_like=True):
+    """Body of a DECIDE event: the request and the decision."""
 
     slot: int
     users: int
-    x: bytes
+    contexts: bytes
     available: bytes
     sensed: bytes
     incumbent: tuple[int, ...] | None
     channels: tuple[int, ...]
     by: str
     proposed: tuple[int, ...] | None
-    broken: str
+    policy_failure: str
 
 
-class _Reported(msgspec.Struct, array_like=True):
+class _ReportBody(msgspec.Struct, array_like=True):
+    """Body of a REPORT event: one value per channel of the decision, NaN where there is none."""
+
     rewards: bytes
     states: bytes
     perturbations: bytes
 
 
-class _Channels(msgspec.Struct, array_like=True):
+class _ChannelsBody(msgspec.Struct, array_like=True):
+    """Body of a VACATE or RESTORE event."""
+
     channels: tuple[int, ...]
 
 
-_packed = msgspec.msgpack.Encoder().encode
-_decided = msgspec.msgpack.Decoder(_Decided).decode
-_reported = msgspec.msgpack.Decoder(_Reported).decode
-_channels = msgspec.msgpack.Decoder(_Channels).decode
-
-
-class Events(Protocol):
-    """Where events go, and where decisions that an allocator has forgotten are found again."""
-
-    def append(self, allocator: int, kind: int, request: str | None, body: bytes) -> None: ...
-
-    def decision(self, allocator: int, request: str) -> Event | None: ...
+_encode = msgspec.msgpack.Encoder().encode
+_decode_decide = msgspec.msgpack.Decoder(_DecideBody).decode
+_decode_report = msgspec.msgpack.Decoder(_ReportBody).decode
+_decode_channels = msgspec.msgpack.Decoder(_ChannelsBody).decode
 
 
 class JournaledAllocator:
-    """One allocator under its name. Each call that changes it appends an event; it is acknowledged to a client when
-    that event is committed, and not before."""
+    """One allocator of a journal, restored from its snapshot and the events after it."""
 
-    def __init__(self, stored: Stored, journal: Journal, events: Events) -> None:
+    def __init__(self, stored: Stored, events: Iterable[Event], find_decision: FindDecision, where: str) -> None:
         self.number, self.name = stored.number, stored.name
-        self._events = events
-        place = f"{journal.path}: allocator {stored.name}"
+        self._find_decision = find_decision
+        place = f"{where}: allocator {stored.name}"
         if stored.state is not None:
-            self.allocator = AllocatorCore.from_bytes(stored.state, place)
+            self.core = AllocatorCore.from_bytes(stored.state, place)
         else:
-            self.allocator = AllocatorCore(Settings.restored(json.loads(stored.settings)))
-        self.replayed = 0
-        self.allocator.replaying = True
-        for event in journal.events(stored.number, stored.seq):
+            self.core = AllocatorCore(Settings.restored(json.loads(stored.settings)))
+        self.replayed = 0  # events applied to the snapshot
+        self.core.replaying = True
+        for event in events:
             try:
                 self._replay(event)
             except (msgspec.DecodeError, IdlebandError, ValueError, IndexError) as error:
                 raise InputError(f"{place}: event {event.seq} cannot be read: {error}") from None
             self.replayed += 1
-        self.allocator.replaying = False
+        self.core.replaying = False
 
     def _replay(self, event: Event) -> None:
-        allocator = self.allocator
+        core = self.core
         if event.kind == DECIDE:
-            ask, then = self._read(event)
-            allocator.decide(ask, then)
+            core.decide(*self._read_decision(event))
         elif event.kind == REPORT:
-            said = _reported(event.body)
-            assert event.request is not None
-            allocator.learn(Report(event.request, *map(_floats, (said.rewards, said.states, said.perturbations))))
+            body = _decode_report(event.body)
+            assert event.request_id is not None
+            core.learn(Report(event.request_id, *map(_floats, (body.rewards, body.states, body.perturbations))))
         elif event.kind == LATE:
-            allocator.count_late()
+            core.count_late()
         elif event.kind == VACATE:
-            allocator.vacate(_channels(event.body).channels)
+            core.vacate(core.channel_indices(_decode_channels(event.body).channels))
         elif event.kind == RESTORE:
-            allocator.restore(_channels(event.body).channels)
+            core.restore(core.channel_indices(_decode_channels(event.body).channels))
         elif event.kind == RESET:
-            allocator.reset()
+            core.reset()
 
-    def _read(self, event: Event) -> tuple[DecideRequest, RecordedDecision]:
-        s, kept, request = self.allocator.settings, _decided(event.body), event.request
-        assert request is not None
-        ask = DecideRequest(
-            request,
-            kept.slot,
-            kept.users,
-            _floats(kept.x).reshape(s.channels, s.dimension),
-            np.frombuffer(kept.available, np.bool_).copy(),
-            np.frombuffer(kept.sensed, np.int64).copy(),
-            kept.incumbent,
+    def _read_decision(self, event: Event) -> tuple[DecideRequest, RecordedDecision]:
+        settings, body, request_id = self.core.settings, _decode_decide(event.body), event.request_id
+        assert request_id is not None
+        request = DecideRequest(
+            request_id,
+            body.slot,
+            body.users,
+            _floats(body.contexts).reshape(settings.channels, settings.dimension),
+            np.frombuffer(body.available, np.bool_).copy(),
+            np.frombuffer(body.sensed, np.int64).copy(),
+            body.incumbent,
         )
-        return ask, RecordedDecision(Decision(request, kept.channels, kept.slot, kept.by, kept.proposed), kept.broken)
+        decision = Decision(request_id, body.channels, body.slot, body.by, body.proposed)
+        return request, RecordedDecision(decision, body.policy_failure)
 
-    # --- what clients ask --------------------------------------------------------------------------------------------
+    def decide(
+        self,
+        contexts: Any,
+        users: Any = None,
+        available: Any = None,
+        states: Any = None,
+        *,
+        request_id: str,
+        slot: int | None = None,
+        incumbent: Any = None,
+    ) -> tuple[Decision, Change | None]:
+        """Decide, or return the earlier decision with this request_id for as long as the journal keeps it."""
+        core = self.core
+        earlier = None if core.has_decision(request_id) else self._find_decision(self.number, request_id)
+        if earlier is not None:
+            slot = None  # the slot of the earlier decision has passed
+        request = core.parse_decide(
+            contexts, users, available, states, request_id=request_id, slot=slot, incumbent=incumbent
+        )
+        if earlier is not None:
+            asked, recorded = self._read_decision(earlier)
+            if not request.same_as(asked):
+                raise ConflictError(
+                    f"request_id = {shown(request_id)}: was used before for a request with other values"
+                )
+            return recorded.decision, None
+        if core.has_decision(request_id):
+            return core.decide(request), None
+        decision = core.decide(request)
+        body = _DecideBody(
+            request.slot, request.users, request.contexts.tobytes(), request.available.tobytes(),
+            request.sensed.tobytes(), request.incumbent, decision.channels, decision.by, decision.proposed,
+            core.record(request_id).policy_failure,
+        )  # fmt: skip
+        return decision, Change(self.number, DECIDE, request_id, _encode(body))
 
-    def decide(self, request: str, contexts: Any, **more: Any) -> Decision:
-        """An answer; the same to the same question under the same name, for as long as it is kept."""
-        allocator = self.allocator
-        new = not allocator.has_decision(request)
-        if new and (event := self._events.decision(self.number, request)) is not None:
-            asked, then = self._read(event)
-            if not allocator.parse_decide(contexts, request_id=request, **{**more, "slot": None}).same_as(asked):
-                raise ConflictError(f"request = {shown(request)}: was used for another question before")
-            return then.decision
-        ask = allocator.parse_decide(contexts, request_id=request, **more)
-        decision = allocator.decide(ask)
-        if new:
-            self._events.append(self.number, DECIDE, request, _packed(_Decided(
-                ask.slot, ask.users, ask.contexts.tobytes(), ask.available.tobytes(), ask.sensed.tobytes(),
-                ask.incumbent, decision.channels, decision.by, decision.proposed,
-                allocator.record(request).policy_failure,
-            )))  # fmt: skip
-        return decision
+    def parse_report(
+        self, request_id: str, rewards: Any, states: Any = None, perturbations: Any = None
+    ) -> Report | None:
+        """Check the feedback for a decision; return None if it is late."""
+        if self.core.has_decision(request_id):
+            return self.core.parse_report(request_id, rewards, states, perturbations)
+        if self._find_decision(self.number, request_id) is None:
+            raise UnknownRequestError(f"request_id = {shown(request_id)}: no decision with this request_id is kept")
+        return None
 
-    def report(self, request: str, rewards: Any, states: Any = None, perturbations: Any = None) -> Receipt:
-        allocator = self.allocator
-        if not allocator.has_decision(request):
-            if self._events.decision(self.number, request) is None:
-                raise UnknownRequestError(f"request = {shown(request)}: there is no such decision, or not any more")
-            self._events.append(self.number, LATE, request, b"")
-            return allocator.count_late()
-        said = allocator.parse_report(request, rewards, states, perturbations)
-        receipt = allocator.learn(said)
-        if receipt.learned:
-            body = _Reported(said.rewards.tobytes(), said.states.tobytes(), said.perturbations.tobytes())
-            self._events.append(self.number, REPORT, request, _packed(body))
-        return receipt
+    def report(self, request_id: str, report: Report | None) -> tuple[Receipt, Change | None]:
+        """Learn from checked feedback; count it as late if it is None."""
+        if report is None:
+            return self.core.count_late(), Change(self.number, LATE, request_id, b"")
+        receipt = self.core.learn(report)
+        if not receipt.learned:
+            return receipt, None
+        body = _ReportBody(report.rewards.tobytes(), report.states.tobytes(), report.perturbations.tobytes())
+        return receipt, Change(self.number, REPORT, request_id, _encode(body))
 
-    def vacate(self, channels: Any) -> tuple[int, ...]:
-        indices = self.allocator.channel_indices(channels)
-        left = self.allocator.vacate(indices)
-        self._events.append(self.number, VACATE, None, _packed(_Channels(indices)))
-        return left
+    def vacate(self, channels: Any) -> tuple[tuple[int, ...], Change]:
+        """Vacate channels; return those of them that the last decision assigned."""
+        indices = self.core.channel_indices(channels)
+        return self.core.vacate(indices), Change(self.number, VACATE, None, _encode(_ChannelsBody(indices)))
 
-    def restore(self, channels: Any) -> None:
-        indices = self.allocator.channel_indices(channels)
-        self.allocator.restore(indices)
-        self._events.append(self.number, RESTORE, None, _packed(_Channels(indices)))
+    def restore(self, channels: Any) -> tuple[None, Change]:
+        """Allow vacated channels again."""
+        indices = self.core.channel_indices(channels)
+        self.core.restore(indices)
+        return None, Change(self.number, RESTORE, None, _encode(_ChannelsBody(indices)))
 
-    def reset(self) -> None:
-        self.allocator.reset()
-        self._events.append(self.number, RESET, None, b"")
+    def reset(self) -> tuple[None, Change]:
+        """Restart the policy without anything learned."""
+        self.core.reset()
+        return None, Change(self.number, RESET, None, b"")
 
 
 def _floats(data: bytes) -> Any:

@@ -3,14 +3,15 @@
 This data is for display only. It is not stored, and no decision depends on it.
 """
 
+import math
 import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from idleband.allocator.events import Decision, Receipt
+from idleband.allocator.events import Decision, Receipt, Report
 from idleband.arrays import Flags
-from idleband.service.messages import Feedback, Reference
+from idleband.service.messages import Reference
 
 STRIP_SLOTS = 120  # slots in the strip of recent slots
 MAX_POINTS = 240  # points of a curve; when they are reached, every other one is dropped
@@ -62,21 +63,23 @@ class LiveView:
         """Note that channels were vacated or restored, or that the policy was reset."""
         self.changes += 1
 
-    def reported(self, feedback: Feedback, receipt: Receipt) -> None:
+    def reported(self, report: Report, receipt: Receipt, reference: Reference | None) -> None:
         """Add a report; only the channels that the allocator learned from count."""
         if not receipt.learned:
             return
         self.changes += 1
-        slot = self._open.get(feedback.request)
+        request_id = str(report.request_id)
+        slot = self._open.get(request_id)
         if slot is None:  # decided before this process was started
             return
-        for outcome in feedback.outcomes:
-            if outcome.channel in receipt.learned:
-                slot.outcomes[outcome.channel] = self._outcome(outcome.channel, outcome.state, outcome.reward)
-                slot.reward += outcome.reward
-        slot.reference = feedback.reference or slot.reference
+        # A report has one value per channel of the decision, in its order.
+        for k, reward, state in zip(tuple(slot.outcomes), report.rewards.tolist(), report.states.tolist(), strict=True):
+            if k in receipt.learned:
+                slot.outcomes[k] = self._outcome(k, None if math.isnan(state) else int(state), reward)
+                slot.reward += reward
+        slot.reference = reference or slot.reference
         if PENDING not in slot.outcomes.values():
-            del self._open[feedback.request]
+            del self._open[request_id]
             self._add(slot.reward, len(slot.outcomes), slot.reference)
 
     def _add(self, reward: float, plays: int, reference: Reference | None) -> None:

@@ -1,4 +1,7 @@
-"""What is said over HTTP: the bodies of requests and answers, checked as they are read. Channels count from 0."""
+"""Messages of the HTTP API: request bodies, which are checked as they are decoded, and responses.
+
+Channels are numbered from 0. Where a request gives a channel, it may give the channel name instead.
+"""
 
 from typing import Annotated, Any
 
@@ -7,74 +10,71 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
 Name = Annotated[str, Meta(pattern=f"^{NAME}$")]
-Request = Annotated[
-    str, Meta(min_length=1, max_length=128, description="a name of the client's own for the decision, new each time")
+RequestId = Annotated[
+    str, Meta(min_length=1, max_length=128, description="name of the decision, chosen by the client, new each time")
 ]
-Possible = Annotated[float, Meta(ge=-1e12, le=1e12, description="what a slot could have earned")]  # sums stay finite
-Value = str | int | float | bool
+Channel = Count | Annotated[str, Meta(min_length=1, max_length=40)]
+ReferenceReward = Annotated[float, Meta(ge=-1e12, le=1e12)]  # bounded, so that sums stay finite
+ParameterValue = str | int | float | bool
+
+# Feedback: in the order of the decision's channels, or by channel.
+Values = list[float | None] | dict[str, float | None]
+_FEEDBACK = (
+    "a list in the order of the decision's channels (null: not reported), or an object with channel indices or names"
+    " as keys"
+)
 
 
-class Question(Struct, forbid_unknown_fields=True, kw_only=True):
-    request: Request
-    contexts: Annotated[list[list[float]], Meta(description="one row a channel")] | None = None
-    users: Annotated[Count, Meta(description="channels wanted, at most the allocator's")] | None = None
-    available: Annotated[list[bool], Meta(description="one a channel; all, if left out")] | None = None
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+class DecideRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    request_id: RequestId
+    contexts: Annotated[list[list[float]], Meta(description="one row per channel")] | None = None
+    users: Annotated[Count, Meta(description="channels wanted; default and maximum: users of the allocator")] | None = (
+        None
+    )
+    available: Annotated[list[bool], Meta(description="one flag per channel; default: all are available")] | None = None
     states: (
         Annotated[
             list[int | None],
-            Meta(description="sensed before, one a channel: 0 with a primary user, 1 without; null: not sensed"),
+            Meta(description="sensed before the decision, one per channel: 0 busy, 1 idle, null not sensed"),
         ]
         | None
     ) = None
-    slot: Annotated[Count, Meta(description="above the last one; one more, if left out")] | None = None
+    slot: Annotated[Count, Meta(description="greater than the last slot; default: the next one")] | None = None
     incumbent: (
         Annotated[
-            list[Count | str],
-            Meta(description="hand out these, the first `users` that may be, and learn in their shadow"),
+            list[Channel],
+            Meta(description="channels to assign instead of the policy's; the policy learns in shadow mode"),
         ]
         | None
     ) = None
-
-
-class Answer(Struct):
-    request: str
-    slot: int
-    channels: list[int]
-    by: Annotated[str, Meta(description="policy, incumbent or fallback")]
-    proposed: (
-        Annotated[list[int], Meta(description="what the policy would have handed out; null: it had no say")] | None
-    )
-
-
-class Outcome(Struct, forbid_unknown_fields=True, kw_only=True):
-    channel: Count
-    reward: float
-    state: (
-        Annotated[Count, Meta(description="0 with a primary user, 1 without; inferred from the reward, if left out")]
-        | None
-    ) = None
-    perturbation: float | None = None
 
 
 class Reference(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a simulator knows of the slot: shown on the page, not learned."""
+    """Reference values of the slot that a simulator knows. They are shown on the page and not learned."""
 
-    static: Possible
-    contextual: Possible
-    suboptimal_static: Count
-    suboptimal_contextual: Count
+    static: Annotated[ReferenceReward, Meta(description="expected reward of the static reference")]
+    contextual: Annotated[ReferenceReward, Meta(description="expected reward of the contextual reference")]
+    suboptimal_static: Annotated[Count, Meta(description="assigned channels that are not in the static reference")]
+    suboptimal_contextual: Annotated[
+        Count, Meta(description="assigned channels that are not in the contextual reference")
+    ]
 
 
-class Feedback(Struct, forbid_unknown_fields=True, kw_only=True):
-    request: Request
-    outcomes: Annotated[list[Outcome], Meta(description="of all channels of the decision, or of some")]
+class ReportRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    request_id: RequestId
+    rewards: Annotated[Values, Meta(description=_FEEDBACK)]
+    states: (
+        Annotated[
+            list[int | None] | dict[str, int | None],
+            Meta(description=f"0 busy, 1 idle; inferred from the reward where not given; {_FEEDBACK}"),
+        ]
+        | None
+    ) = None
+    perturbations: Annotated[Values, Meta(description=_FEEDBACK)] | None = None
     reference: Reference | None = None
-
-
-class Taken(Struct):
-    learned: list[int]
-    repeated: list[int]
-    late: bool
 
 
 class NewAllocator(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -83,8 +83,8 @@ class NewAllocator(Struct, forbid_unknown_fields=True, kw_only=True):
     channels: int
     users: int
     dimension: int | UnsetType = UNSET
+    parameters: Annotated[dict[str, ParameterValue], Meta(description='of the policy, as in {"beta": 0.5}')] = {}
     channel_names: list[str] | UnsetType = UNSET
-    parameters: Annotated[dict[str, Value], Meta(description='of the policy, as in {"beta": 0.5}')] = {}
     feedback: str | UnsetType = UNSET
     rewards: list[float] | UnsetType = UNSET
     seed: int | UnsetType = UNSET
@@ -95,15 +95,33 @@ class NewAllocator(Struct, forbid_unknown_fields=True, kw_only=True):
     collision_limit: float | UnsetType = UNSET
 
 
-class Channels(Struct, forbid_unknown_fields=True):
-    channels: Annotated[list[Count | str], Meta(description="indices from 0, or names")]
+class ChannelList(Struct, forbid_unknown_fields=True):
+    channels: list[Channel]
 
 
-class Term(Struct):
+# --- responses -------------------------------------------------------------------------------------------------------
+
+
+class DecideResponse(Struct, kw_only=True):
+    request_id: str
+    slot: int
+    channels: Annotated[list[int], Meta(description="indices of the assigned channels")]
+    channel_names: Annotated[list[str], Meta(description="their names, if channels have names")] | UnsetType = UNSET
+    by: Annotated[str, Meta(description="policy, incumbent or fallback")]
+    proposed: Annotated[list[int], Meta(description="selection of the policy; null: it did not answer")] | None
+
+
+class ReportResponse(Struct):
+    learned: Annotated[list[int], Meta(description="channels whose feedback was new")]
+    repeated: Annotated[list[int], Meta(description="channels whose feedback had been reported before")]
+    late: Annotated[bool, Meta(description="the decision is older than `patience` slots; nothing was learned")]
+
+
+class ExplainedChannel(Struct):
     channel: int
     name: str | None
     assigned: bool
-    status: str
+    status: Annotated[str, Meta(description="available, unavailable, vacated or withheld")]
     index: float | None
     estimate: float | None
     width: float | None
@@ -111,31 +129,29 @@ class Term(Struct):
     primary_user_probability: float | None
 
 
-class Explained(Struct):
+class ExplainResponse(Struct):
     request_id: str
     slot: int
     by: str
     policy: str
     estimate_meaning: str
     width_meaning: str
-    channels: list[Term]
-    text: Annotated[str, Meta(description="sentences, with channel names where there are names")]
+    channels: list[ExplainedChannel]
+    text: Annotated[str, Meta(description="the explanation in sentences, with channel names if there are any")]
 
 
-class Channel(Struct):
+class ChannelStatus(Struct):
     channel: int
     name: str | None
-    belief: float
+    belief: Annotated[float, Meta(description="probability that the channel is idle")]
     plays: int
     mean_reward: float | None
-    last_observed: Annotated[str, Meta(description="idle or busy")] | None
+    last_observed: Annotated[str, Meta(description="busy or idle")] | None
     last_observed_slot: int
     vacated: bool
 
 
-class Standing(Struct):
-    """How an allocator stands."""
-
+class AllocatorStatus(Struct):
     name: str
     policy: str
     channels: int
@@ -144,30 +160,34 @@ class Standing(Struct):
     feedback: str
     collision_limit: float
     slot: int
-    policy_failure: Annotated[str, Meta(description="why the policy is out of service; empty if it is not")]
-    counts: Annotated[dict[str, float], Meta(description="since it was made; repeated: since the service was started")]
-    last: Answer | None
-    channel: list[Channel]
+    policy_failure: Annotated[str, Meta(description="why the policy is out of service; empty if it is in service")]
+    counts: Annotated[
+        dict[str, float], Meta(description="since the allocator was created; repeated: since the service was started")
+    ]
+    last: DecideResponse | None
+    channel: list[ChannelStatus]
     settings: dict[str, Any]
 
 
-class Names(Struct):
+class AllocatorList(Struct):
     allocators: list[str]
 
 
-class Left(Struct):
-    leave: Annotated[list[int], Meta(description="channels of the last decision that must be left now")]
-    vacated: list[int]
+class VacatedResponse(Struct):
+    leave: Annotated[list[int], Meta(description="channels of the last decision that must be vacated now")]
+    vacated: Annotated[list[int], Meta(description="all vacated channels")]
 
 
 class Health(Struct):
-    status: str
+    status: Annotated[str, Meta(description="ok or failing")]
     version: str
     allocators: int
     journal: Annotated[str, Meta(description="ok, or why it cannot be written")]
-    out_of_service: Annotated[dict[str, str], Meta(description="allocators whose fallback decides, and why")]
+    out_of_service: Annotated[dict[str, str], Meta(description="allocators whose fallback decides -> reason")]
 
 
 class Problem(Struct):
+    """Why a request was refused."""
+
     status: int
     detail: str

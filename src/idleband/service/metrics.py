@@ -1,79 +1,80 @@
-"""Counts and times as Prometheus reads them."""
+"""Metrics in the text format of Prometheus."""
 
 from collections.abc import Iterator
-from typing import Any
 
-from idleband.service.http import BUCKETS, Gate
 from idleband.service.manager import AllocatorManager
+from idleband.service.middleware.request_metrics import BUCKETS, RequestMetrics
 
-# name of a count -> what it is
+# Counts of an allocator -> description.
 COUNTS = {
-    "decisions": "decisions taken",
+    "decisions": "decisions",
     "requested": "channels requested",
     "assigned": "channels assigned",
-    "reported": "channels that feedback was learned of",
-    "reward": "rewards earned",
-    "collisions": "channels handed out with a primary user on them",
-    "repeated": "feedback that was there already",
-    "late": "feedback that came too late to be learned",
-    "fallback": "decisions that the fallback took",
+    "reported": "channels with feedback that was learned from",
+    "reward": "sum of reported rewards",
+    "collisions": "assigned channels with a primary user",
+    "repeated": "channels with feedback that had been reported before",
+    "late": "reports that came too late to be learned from",
+    "fallback": "decisions of the fallback",
     "missed_deadlines": "decisions for which the policy missed its deadline",
-    "shadowed": "channels that an incumbent handed out",
-    "agreed": "of these, channels that the policy would have handed out",
-    "withheld": "channels not handed out because a primary user was too likely",
-    "withheld_cost": "rewards that this may have cost",
+    "shadowed": "channels assigned by an incumbent",
+    "agreed": "channels assigned by an incumbent that the policy had selected too",
+    "withheld": "channels not assigned because a primary user was too likely",
+    "withheld_cost": "upper bound on the reward lost by withholding",
 }
 
 
-def metrics_text(office: AllocatorManager, gate: Gate) -> str:
-    return "".join(f"{line}\n" for line in (*_allocators(office), *_journal(office), *_http(gate)))
+def metrics_text(manager: AllocatorManager, requests: RequestMetrics) -> str:
+    """Return all metrics."""
+    return "".join(f"{line}\n" for line in (*_allocators(manager), *_journal(manager), *_requests(requests)))
 
 
-def _head(name: str, kind: str, help: str) -> list[str]:
-    return [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
+def _head(name: str, kind: str, description: str) -> list[str]:
+    return [f"# HELP {name} {description}", f"# TYPE {name} {kind}"]
 
 
-def _allocators(office: AllocatorManager) -> Iterator[str]:
-    standing = {name: desk.allocator.status() for name, desk in office.desks.items()}
-    for count, help in COUNTS.items():
-        yield from _head(f"idleband_{count}_total", "counter", help)
-        for name, found in standing.items():
-            yield f'idleband_{count}_total{{allocator="{name}"}} {found["counts"][count]}'
+def _allocators(manager: AllocatorManager) -> Iterator[str]:
+    statuses = {name: allocator.core.status() for name, allocator in manager.allocators.items()}
+    for count, description in COUNTS.items():
+        yield from _head(f"idleband_{count}_total", "counter", description)
+        for name, status in statuses.items():
+            yield f'idleband_{count}_total{{allocator="{name}"}} {status["counts"][count]}'
     yield from _head("idleband_slot", "gauge", "slot of the last decision")
-    for name, found in standing.items():
-        yield f'idleband_slot{{allocator="{name}"}} {found["slot"]}'
-    yield from _head("idleband_policy_in_service", "gauge", "0 where the fallback decides because the policy is broken")
-    for name, found in standing.items():
-        yield f'idleband_policy_in_service{{allocator="{name}"}} {int(not found["policy_failure"])}'
+    for name, status in statuses.items():
+        yield f'idleband_slot{{allocator="{name}"}} {status["slot"]}'
+    yield from _head("idleband_policy_in_service", "gauge", "0 while the fallback decides because the policy failed")
+    for name, status in statuses.items():
+        yield f'idleband_policy_in_service{{allocator="{name}"}} {int(not status["policy_failure"])}'
     yield from _head("idleband_belief", "gauge", "probability that a channel is idle")
-    for name, found in standing.items():
-        for one in found["channel"]:
-            yield f'idleband_belief{{allocator="{name}",channel="{one["channel"]}"}} {one["belief"]:.6g}'
+    for name, status in statuses.items():
+        for one in status["channel"]:
+            labels = f'allocator="{name}",channel="{one["channel"]}",channel_name="{one["name"] or ""}"'
+            yield f"idleband_belief{{{labels}}} {one['belief']:.6g}"
 
 
-def _journal(office: AllocatorManager) -> Iterator[str]:
-    values: dict[str, tuple[str, Any]] = {
-        "commits": ("transactions of the journal", office.commits),
-        "committed_events": ("events in them", office.committed),
-        "commit_seconds": ("time they took", office.commit_seconds),
-    }
-    for name, (help, value) in values.items():
-        yield from _head(f"idleband_{name}_total", "counter", help)
+def _journal(manager: AllocatorManager) -> Iterator[str]:
+    commits = manager.commits
+    for name, description, value in (
+        ("commits", "transactions of the journal", commits.commits),
+        ("committed_events", "events in these transactions", commits.committed_events),
+        ("commit_seconds", "duration of these transactions", commits.commit_seconds),
+    ):
+        yield from _head(f"idleband_{name}_total", "counter", description)
         yield f"idleband_{name}_total {value}"
     yield from _head("idleband_journal_works", "gauge", "0 while the journal cannot be written")
-    yield f"idleband_journal_works {int(not office.failure)}"
+    yield f"idleband_journal_works {int(not manager.failure)}"
 
 
-def _http(gate: Gate) -> Iterator[str]:
-    yield from _head("idleband_requests_total", "counter", "requests over HTTP")
-    for (method, status), count in sorted(gate.requests.items()):
+def _requests(metrics: RequestMetrics) -> Iterator[str]:
+    yield from _head("idleband_requests_total", "counter", "HTTP requests")
+    for (method, status), count in sorted(metrics.requests.items()):
         yield f'idleband_requests_total{{method="{method}",status="{status}"}} {count}'
-    yield from _head("idleband_request_seconds", "histogram", "time from a request to the end of its answer")
+    yield from _head("idleband_request_seconds", "histogram", "time from a request to the end of its response")
     total = 0
-    for limit, count in zip(BUCKETS, gate.seconds, strict=False):
+    for limit, count in zip(BUCKETS, metrics.histogram, strict=False):
         total += count
         yield f'idleband_request_seconds_bucket{{le="{limit:g}"}} {total}'
-    total += gate.seconds[-1]
+    total += metrics.histogram[-1]
     yield f'idleband_request_seconds_bucket{{le="+Inf"}} {total}'
-    yield f"idleband_request_seconds_sum {gate.seconds_sum}"
+    yield f"idleband_request_seconds_sum {metrics.seconds}"
     yield f"idleband_request_seconds_count {total}"

@@ -14,8 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from idleband.service.http import Operation, Refusal, encode
+from idleband.service.operations import EVENT_STREAM, Operation
 from idleband.service.playground_worker import PlaygroundSettings, build, options
+from idleband.service.problems import HTTPProblem, encode
 
 MAX_RUNS = 2  # at the same time
 RUN_TIMEOUT = 600.0  # seconds
@@ -31,10 +32,10 @@ class Playground:
 
     def operations(self) -> list[Operation]:
         return [
-            Operation("GET", "/playground/options", self.playground_options, "Options of the playground"),
+            Operation("GET", "/v1/playground/options", self.playground_options, "Options of the playground"),
             Operation(
-                "GET", "/playground/run", self.playground_run, "Run a comparison: server-sent events",
-                query=("settings",), media="text/event-stream", refuses={400: "the settings are invalid"},
+                "GET", "/v1/playground/run", self.playground_run, "Run a comparison: server-sent events",
+                query=("settings",), media_type=EVENT_STREAM, errors={400: "the settings are invalid"},
             ),
         ]  # fmt: skip
 
@@ -47,12 +48,12 @@ class Playground:
         try:
             build(msgspec.json.decode(text.encode(), type=PlaygroundSettings))
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            raise Refusal(400, f"settings: {error}") from None
+            raise HTTPProblem(400, f"settings: {error}") from None
         except RecursionError:
-            raise Refusal(400, "settings: nested too deeply") from None
+            raise HTTPProblem(400, "settings: nested too deeply") from None
         if len(self._running) + self._starting >= MAX_RUNS:
-            raise Refusal(
-                429, f"{MAX_RUNS} runs are in progress, the most at a time; wait for one to end", **{"Retry-After": "5"}
+            raise HTTPProblem(
+                429, f"{MAX_RUNS} runs are in progress, the most at a time; wait for one to end", {"Retry-After": "5"}
             )
         self._starting += 1
         try:
@@ -106,7 +107,7 @@ class _RunStream(StreamingResponse):
     """
 
     def __init__(self, messages: AsyncIterator[bytes], end: Callable[[], None]) -> None:
-        super().__init__(messages, media_type="text/event-stream")
+        super().__init__(messages, media_type=EVENT_STREAM)
         self._end = end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

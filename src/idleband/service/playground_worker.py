@@ -21,7 +21,7 @@ from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.perturbation import PERTURBATION_MODELS
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.scenario import Scenario
-from idleband.service.messages import Value
+from idleband.service.messages import ParameterValue
 from idleband.simulation.path import checkpoints
 from idleband.simulation.run import PolicyRun, ReferenceRun, in_segments
 from idleband.simulation.statistics import student_t
@@ -38,7 +38,7 @@ class PolicyChoice(Struct, forbid_unknown_fields=True):
     """A policy by name, with the parameters that differ from their defaults."""
 
     name: str
-    parameters: dict[str, Value] = {}
+    parameters: dict[str, ParameterValue] = {}
 
 
 class PlaygroundSettings(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Starting the service: the folder, the socket, the logs."""
+"""Running of the service: data folder, socket, logs, signals."""
 
 import contextlib
 import json
@@ -14,90 +14,97 @@ from pathlib import Path
 import uvicorn
 
 from idleband.allocator.settings import Settings
-from idleband.errors import InputError
-from idleband.service.app import Service
+from idleband.errors import ConflictError, InputError
+from idleband.service.app import LOOPBACK, Service
 from idleband.service.client import Client
-from idleband.service.connection import Connection
-from idleband.service.http import LOOPBACK, Limits
+from idleband.service.connection import LimitedConnection
+from idleband.service.limits import Limits
 from idleband.service.manager import check_name
-from idleband.service.simulated_station import Faults, Station, check_fits
+from idleband.service.simulated_station import Faults, SimulatedStation, check_sizes
 
-MAIN = "main"  # the name of an allocator that nobody has named
-SHORTEST_TOKEN = 16
-_USUAL = frozenset([*vars(logging.makeLogRecord({})), "message", "taskName", "color_message"])
+DEFAULT_NAME = "main"  # of the allocator
+MIN_TOKEN_LENGTH = 16
+STANDARD_FIELDS = frozenset([*vars(logging.makeLogRecord({})), "message", "taskName", "color_message"])
 
 
-class JsonLines(logging.Formatter):
-    """One line of JSON for every record."""
+class JsonFormatter(logging.Formatter):
+    """Format log records as lines of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = {
+        fields = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
             "level": record.levelname.lower(),
             "event": record.getMessage(),
-            **{key: value for key, value in vars(record).items() if key not in _USUAL},
+            **{key: value for key, value in vars(record).items() if key not in STANDARD_FIELDS},
         }
         if record.exc_info:
-            said["error"] = self.formatException(record.exc_info)
-        return json.dumps(said, default=str)
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where to serve, and to whom."""
+class ServeOptions:
+    """Where and how to serve."""
 
-    data: Path
+    data: Path  # folder of the journal
     host: str = "127.0.0.1"
     port: int = 8765
     token: str | None = None
     limits: Limits = field(default_factory=Limits)
-    station: str | None = None  # a scenario that a simulated base station plays
-    pace: float = 10.0  # its slots a second
+    station: str | None = None  # scenario that a simulated base station plays
+    pace: float = 10.0  # slots per second of the simulated base station
 
 
-def serve(place: Place, name: str | None, settings: Settings | None) -> None:
-    """Serve until told to stop; `settings` None: the allocators that the folder has."""
-    if place.host not in LOOPBACK and place.token is None:
-        raise InputError(f"--host {place.host}: must have a token (--token-file), because others can reach it")
-    check_name(name or MAIN)
-    if place.station is not None and settings is not None:
-        check_fits(place.station, settings)
+def serve(options: ServeOptions, name: str | None, settings: Settings | None) -> None:
+    """Serve until a signal ends the process.
+
+    `settings` None: serve the allocators that the data folder contains.
+    """
+    if options.host not in LOOPBACK and options.token is None:
+        raise InputError(f"--host {options.host}: needs a token (--token-file), because other machines can connect")
+    check_name(name or DEFAULT_NAME)
+    if options.station is not None and settings is not None:
+        check_sizes(options.station, settings)
     _log_as_json()
-    with contextlib.closing(listen(place.host, place.port)) as listening:  # before anything is kept in the folder
-        service = Service(place.data, token=place.token, limits=place.limits, hosts=(*LOOPBACK, place.host))
+    with contextlib.closing(listen(options.host, options.port)) as listening:  # before the data folder is created
+        service = Service(options.data, token=options.token, limits=options.limits, hosts=(*LOOPBACK, options.host))
         try:
-            _prepare(service, place, name, settings)
+            _open_allocators(service, options, name, settings)
         except BaseException:
-            service.office.journal.close()
+            service.manager.journal.close()
             raise
-        _run(service, place, name or MAIN, listening)
+        _run(service, options, name or DEFAULT_NAME, listening)
 
 
-def _prepare(service: Service, place: Place, name: str | None, settings: Settings | None) -> None:
-    """Have the allocators that are asked for."""
-    desks = service.office.desks
+def _open_allocators(service: Service, options: ServeOptions, name: str | None, settings: Settings | None) -> None:
+    allocators = service.manager.allocators
+    wanted = name or DEFAULT_NAME
     if settings is not None:
-        service.open(name or MAIN, settings)
-    if not desks:
-        raise InputError(f"{place.data}: has no allocator yet; give --policy, --channels, --users and --dimension")
-    if name not in (None, *desks) or (place.station is not None and (name or MAIN) not in desks):
-        raise InputError(f"--name {name or MAIN}: {place.data} has only {', '.join(desks)}; a new one needs --policy")
-    if place.station is not None:
-        check_fits(place.station, desks[name or MAIN].allocator.settings)
+        try:
+            service.open(wanted, settings)
+        except ConflictError as error:
+            raise InputError(str(error)) from None
+    if not allocators:
+        raise InputError(f"{options.data}: has no allocator yet; give --policy, --channels and --users")
+    if name not in (None, *allocators) or (options.station is not None and wanted not in allocators):
+        raise InputError(f"--name {wanted}: {options.data} has only {', '.join(allocators)}; a new one needs --policy")
+    if options.station is not None:
+        check_sizes(options.station, allocators[wanted].core.settings)
 
 
-def _run(service: Service, place: Place, name: str, listening: socket.socket) -> None:
+def _run(service: Service, options: ServeOptions, name: str, listening: socket.socket) -> None:
     port = listening.getsockname()[1]
-    url = f"http://{f'[{place.host}]' if ':' in place.host else place.host}:{port}"
-    server = server_of(service)
+    url = f"http://{f'[{options.host}]' if ':' in options.host else options.host}:{port}"
+    server = new_server(service)
     stop = threading.Event()
-    if place.station is not None:
-        station = Station(Client(url, name, token=place.token, patience=5.0), place.station, faults=Faults())
-        threading.Thread(target=station.run, args=(place.pace, stop), daemon=True).start()
-    listening.listen(2048)  # whoever reads the next line may connect at once
-    print(f"idleband: serving {', '.join(service.office.desks)} at {url}", flush=True)
+    if options.station is not None:
+        client = Client(url, name, token=options.token, patience=5.0)
+        station = SimulatedStation(client, options.station, faults=Faults())
+        threading.Thread(target=station.run, args=(options.pace, stop), daemon=True).start()
+    listening.listen(2048)  # clients may connect as soon as the next line is printed
+    print(f"idleband: serving {', '.join(service.manager.allocators)} at {url}", flush=True)
     for number in (signal.SIGTERM, signal.SIGINT):
-        # The server ends when it is told to, and then tells us again: there is nothing left to do, and no failure.
+        # uvicorn ends the server on a signal and raises the signal again afterwards, when nothing is left to do.
         signal.signal(number, lambda *_: None)
     try:
         server.run(sockets=[listening])
@@ -107,12 +114,12 @@ def _run(service: Service, place: Place, name: str, listening: socket.socket) ->
         raise InputError(f"{url}: the service could not be started; see the log")
 
 
-def server_of(service: Service) -> uvicorn.Server:
-    """What runs the service; it is told by `run` where to listen."""
+def new_server(service: Service) -> uvicorn.Server:
+    """Return the server of a service; its method `run` takes the sockets."""
     return _Server(
         uvicorn.Config(
             service.app,
-            http=Connection,
+            http=LimitedConnection,
             ws="none",
             log_config=None,
             access_log=False,
@@ -127,7 +134,7 @@ def server_of(service: Service) -> uvicorn.Server:
 
 
 class _Server(uvicorn.Server):
-    """Ends its streams first, or it would wait for whoever looks at them."""
+    """A server that ends its streams first, so that it does not wait for their clients."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -139,9 +146,9 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket at this address."""
+    """Return a socket that is bound to this address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named, because asyncio turns off delays on connections only where it is.
+    # asyncio turns off Nagle's algorithm only for sockets whose protocol is given.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -149,22 +156,24 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise InputError(
-            f"{host}:{port}: cannot be listened at: {error.strerror or error}; --port takes another"
+            f"{host}:{port}: cannot listen: {error.strerror or error}; choose another port with --port"
         ) from None
     return listening
 
 
 def _log_as_json() -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers, root.level = [handler], logging.INFO
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 def read_token(path: str | None) -> str | None:
-    """The token from a file, or from IDLEBAND_TOKEN; not from the command line, where every user of the machine could
-    see it."""
+    """Return the token from a file or from IDLEBAND_TOKEN; None if neither is given.
+
+    There is no option for the token itself, because other users of the machine can see command lines.
+    """
     if path is None:
         token = os.environ.get("IDLEBAND_TOKEN")
         if token is None:
@@ -175,6 +184,8 @@ def read_token(path: str | None) -> str | None:
             token, source = Path(path).read_text().strip(), path
         except (OSError, ValueError) as error:
             raise InputError(f"--token-file {path}: {getattr(error, 'strerror', None) or error}") from None
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise InputError(f"{source}: a token must have at least {SHORTEST_TOKEN} letters, digits or signs, no space")
+    if len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable() or " " in token:
+        raise InputError(
+            f"{source}: a token must have at least {MIN_TOKEN_LENGTH} printable ASCII characters and no space"
+        )
     return token

@@ -1,4 +1,4 @@
-"""A simulated base station: a scenario's channels and contexts, and a radio whose reports get lost, late or doubled."""
+"""A simulated base station that plays a scenario against a service; some of its reports are lost, late or repeated."""
 
 import heapq
 import logging
@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idleband.allocator.events import Decision
+from idleband.allocator.settings import Settings
+from idleband.arrays import Flags, Floats
 from idleband.errors import IdlebandError, InputError
 from idleband.scenario.build import scenario as make_scenario
 from idleband.service.client import Client, ServiceError
@@ -22,137 +24,140 @@ from idleband.simulation.run import ReferenceRun
 log = logging.getLogger("idleband.service")
 
 ENDLESS = 10**10  # slots
+RECONNECT_DELAY = 0.1  # seconds
 
 
 class Faults(NamedTuple):
-    """What may happen to a report: chances, and by how many slots one may be late."""
+    """Probabilities of the faults of a report, and the maximum delay of a late one in slots."""
 
     lost: float = 0.02
     late: float = 0.05
-    doubled: float = 0.05
-    longest: int = 20
+    repeated: float = 0.05
+    max_delay: int = 20
 
 
-class Station:
-    """Plays a scenario slot by slot against an allocator.
+class SimulatedStation:
+    """A base station that takes states, contexts and rewards from a scenario.
 
-    It says what a simulator knows, too: what the best fixed channels and the best channels given the contexts earn.
+    Its reports contain the rewards of the static and the contextual reference, which only a simulator knows.
     """
 
     def __init__(self, client: Client, scenario: Any, *, seed: int = 0, faults: Faults | None = None) -> None:
         self._client, self._faults = client, faults or Faults()
         self._scenario = make_scenario(scenario)
-        self._walk = ReferenceRun.start(self._scenario, ENDLESS, seed, 0)
-        means = path_parameters(self._scenario, seed, 0)[1]
-        # In each row of availability: the mean of the last channel of the best fixed ones.
-        self._bars = [_bar(means, row, self._scenario.users) for row in self._scenario.available]
-        self._means = means
-        self._fate = random.Random(seed)  # of reports; the channels have streams of their own
-        self._waiting: list[tuple[int, int, Callable[[], object]]] = []  # (slot it is sent in, number, sending it)
-        self._sent = 0
-        self._feedback: str | None = None
+        self._run = ReferenceRun.start(self._scenario, ENDLESS, seed, 0)
+        self._means = path_parameters(self._scenario, seed, 0)[1]
+        self._static_thresholds = [
+            _smallest_of_best(self._means, row, self._scenario.users) for row in self._scenario.available
+        ]
+        self._random = random.Random(seed)  # for faults; the scenario has its own random streams
+        self._queue: list[tuple[int, int, Callable[[], object]]] = []  # (slot in which to send, number, send)
+        self._queued = 0
+        self._sends_perturbations: bool | None = None
         self.slot = 0
-        self.counts = dict.fromkeys(("sent", "lost", "late", "doubled"), 0)
-        # Decisions are named by the station's own slots, and by its life: it may begin anew while the service goes on.
-        self._life = uuid.uuid4().hex[:8]
+        self.counts = dict.fromkeys(("sent", "lost", "late", "repeated"), 0)
+        # The station may be started again while the allocator continues; request_ids must be new.
+        self._prefix = uuid.uuid4().hex[:8]
 
     def step(self) -> Decision:
-        """One slot: ask, use the channels, report."""
+        """Play one slot: request channels, use them, report."""
         self.slot += 1
-        before = self._walk.references.now.copy()
-        self._walk.to(self.slot)
-        world = self._walk.path
-        row = (self.slot - 1) % len(world.available)
-        available = world.available[row]
-        sensed = world.s.tolist() if self._scenario.sensing == "all" else None
+        before = self._run.references.now.copy()
+        self._run.to(self.slot)
+        path, sensing = self._run.path, self._scenario.sensing
+        row = (self.slot - 1) % len(path.available)
+        available = path.available[row]
         decision = self._client.decide(
-            world.x, available=available.tolist(), states=sensed, request=f"{self._life}-{self.slot}"
+            path.x,
+            available=available,
+            states=path.s if sensing == "all" else None,
+            request_id=f"{self._prefix}-{self.slot}",
         )
-        rewards = {k: float(world.rewards[k]) for k in decision.channels}
-        states = {k: int(world.s[k]) for k in decision.channels}
-        measured = {k: float(world.n[k]) for k in decision.channels} if self._measures() else None
-        bar = _bar(world.expected, available, self._scenario.users)
-        static, contextual = (self._walk.references.now - before)[:2].tolist()
+        channels = list(decision.channels)
+        rewards, states = path.rewards[channels].tolist(), path.s[channels].tolist()
+        perturbations = path.n[channels].tolist() if self._reports_perturbations() else None
+        threshold = _smallest_of_best(path.expected, available, self._scenario.users)
+        static, contextual = (self._run.references.now - before)[:2].tolist()
         reference = {
             "static": static,
             "contextual": contextual,
-            "suboptimal_static": int(sum(self._means[k] < self._bars[row] - TIE for k in decision.channels)),
-            "suboptimal_contextual": int(sum(world.expected[k] < bar - TIE for k in decision.channels)),
+            "suboptimal_static": int((self._means[channels] < self._static_thresholds[row] - TIE).sum()),
+            "suboptimal_contextual": int((path.expected[channels] < threshold - TIE).sum()),
         }
-        self._send(
-            lambda: self._client.report(str(decision.request_id), rewards, states, measured, reference=reference)
-        )
+        request_id = str(decision.request_id)
+        self._send(lambda: self._client.report(request_id, rewards, states, perturbations, reference=reference))
         self.flush(self.slot)
         return decision
 
-    def move(self, client: Client) -> None:
-        """Go on with a service that is somewhere else now."""
+    def use_client(self, client: Client) -> None:
+        """Continue with another client, for example after the service has moved to another port."""
         self._client = client
 
-    def _measures(self) -> bool:
-        """Whether the allocator learns from measured perturbations."""
-        if self._feedback is None:
-            self._feedback = str(self._client.snapshot()["feedback"])
-        return self._feedback == "perturbation"
+    def _reports_perturbations(self) -> bool:
+        if self._sends_perturbations is None:
+            self._sends_perturbations = self._client.status()["feedback"] == "perturbation"
+        return self._sends_perturbations
 
     def _send(self, report: Callable[[], object]) -> None:
-        """A report is on its way; perhaps it never comes, or later, or twice."""
-        faults, fate = self._faults, self._fate
-        if fate.random() < faults.lost:
+        """Queue a report for this slot, or lose, delay or repeat it."""
+        faults, chosen = self._faults, self._random
+        if chosen.random() < faults.lost:
             self.counts["lost"] += 1
             return
-        when = self.slot
-        if fate.random() < faults.late:
+        slot = self.slot
+        if chosen.random() < faults.late:
             self.counts["late"] += 1
-            when += fate.randint(1, faults.longest)
-        self._queue(when, report)
-        if fate.random() < faults.doubled:
-            self.counts["doubled"] += 1
-            self._queue(when + fate.randint(0, faults.longest), report)
+            slot += chosen.randint(1, faults.max_delay)
+        self._enqueue(slot, report)
+        if chosen.random() < faults.repeated:
+            self.counts["repeated"] += 1
+            self._enqueue(slot + chosen.randint(0, faults.max_delay), report)
 
-    def _queue(self, when: int, report: Callable[[], object]) -> None:
-        self._sent += 1
-        heapq.heappush(self._waiting, (when, self._sent, report))
+    def _enqueue(self, slot: int, report: Callable[[], object]) -> None:
+        self._queued += 1
+        heapq.heappush(self._queue, (slot, self._queued, report))
 
-    def flush(self, until: int = ENDLESS) -> None:
-        """Send what is due in a slot; or all that there is."""
-        while self._waiting and self._waiting[0][0] <= until:
+    def flush(self, slot: int = ENDLESS) -> None:
+        """Send the reports that are due up to a slot; all of them by default."""
+        while self._queue and self._queue[0][0] <= slot:
             try:
-                self._waiting[0][2]()  # if the service cannot be reached it is still there, for the next time
-            except IdlebandError:  # what is refused once is refused again
-                heapq.heappop(self._waiting)
+                self._queue[0][2]()
+            except ServiceError:  # it stays in the queue and is sent again later
                 raise
-            heapq.heappop(self._waiting)
+            except IdlebandError:  # it was refused and would be refused again
+                heapq.heappop(self._queue)
+                raise
+            heapq.heappop(self._queue)
             self.counts["sent"] += 1
 
-    def run(self, rate: float, stop: threading.Event) -> None:
-        """Slot after slot, so many a second, until it is told to stop."""
+    def run(self, pace: float, stop: threading.Event) -> None:
+        """Play `pace` slots per second until `stop` is set."""
         due = time.monotonic()
         while not stop.is_set():
             try:
                 self.step()
-            except ServiceError:  # it is starting, or ending
-                stop.wait(0.1)
+            except ServiceError:  # the service is starting or ending
+                stop.wait(RECONNECT_DELAY)
                 continue
-            except IdlebandError as error:  # a rate that is too low for this pace, say: the slot is lost
-                log.warning("station", extra={"slot": self.slot, "reason": str(error)})
-            due = max(due + 1.0 / rate, time.monotonic() - 1.0)
+            except IdlebandError as error:  # for example above the rate limit; the slot is lost
+                log.warning("station request refused", extra={"slot": self.slot, "reason": str(error)})
+            due = max(due + 1.0 / pace, time.monotonic() - 1.0)
             stop.wait(max(0.0, due - time.monotonic()))
 
 
-def _bar(values: Any, available: Any, users: int) -> float:
-    """The smallest of the `users` largest values that are available."""
-    usable = np.sort(values[available])[::-1][:users]
-    return float(usable[-1]) if usable.size else 0.0
+def _smallest_of_best(values: Floats, available: Flags, users: int) -> float:
+    """Return the smallest of the `users` largest values of available channels."""
+    best = np.sort(values[available])[::-1][:users]
+    return float(best[-1]) if best.size else 0.0
 
 
-def check_fits(scenario: Any, settings: Any) -> None:
-    """A station and an allocator must agree on their sizes."""
-    world = make_scenario(scenario)
-    for field, mine, theirs in (
-        ("channels", world.K, settings.channels),
-        ("users", world.users, settings.users),
-        ("dimension", world.dimension, settings.dimension),
+def check_sizes(scenario: Any, settings: Settings) -> None:
+    """Refuse a scenario whose sizes are not those of the allocator."""
+    built = make_scenario(scenario)
+    for field, expected, found in (
+        ("channels", built.K, settings.channels),
+        ("users", built.users, settings.users),
+        ("dimension", built.dimension, settings.dimension),
     ):
-        if mine != theirs:
-            raise InputError(f"{field} = {theirs}: scenario {world.name} has {mine}")
+        if expected != found:
+            raise InputError(f"{field} = {found}: scenario {built.name} has {expected}")

@@ -267,7 +267,7 @@ async function start() {
   let outcome = "";
   try {
     setText(find("status"), "Starting");
-    for await (const text of events(`/playground/run?settings=${encodeURIComponent(JSON.stringify(sent))}`, { signal: running.signal })) {
+    for await (const text of events(`/v1/playground/run?settings=${encodeURIComponent(JSON.stringify(sent))}`, { signal: running.signal })) {
       const message = JSON.parse(text);
       clearTimeout(compiling);
       if (message.kind === "preparing") {
@@ -431,7 +431,7 @@ function showResults() {
 
 async function open() {
   try {
-    options = await getJson("/playground/options");
+    options = await getJson("/v1/playground/options");
   } catch (error) {
     showError(`${error instanceof Refused ? error.message : "The service cannot be reached"}; load the page again.`);
     return;

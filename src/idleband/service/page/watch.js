@@ -3,9 +3,8 @@
 import { Chart } from "./chart.js";
 import { count, events, find, getJson, make, pause, percent, plural, postJson, Refused, sentence, setText, short, showMore } from "./common.js";
 import { drawKey, Strip } from "./strip.js";
-import { renameExplanation, renameStatus } from "./transitional.js";
 
-const API = "";
+const API = "/v1";
 const PAGE_SIZE = 25; // channels per page of the table
 const SILENCE = 40; // seconds; the service sends something every 15 seconds
 const MAX_RETRY_DELAY = 8; // seconds between two attempts to connect
@@ -113,7 +112,7 @@ function schedule(text) {
 
 function draw() {
   if (latest === null || paused) return;
-  view = renameStatus(JSON.parse(latest));
+  view = JSON.parse(latest);
   latest = null;
   show();
 }
@@ -307,7 +306,7 @@ function showExplanation() {
 async function explain(requestId) {
   let found;
   try {
-    found = renameExplanation(await getJson(`${path()}/explain?request=${encodeURIComponent(requestId)}`));
+    found = await getJson(`${path()}/explain?request_id=${encodeURIComponent(requestId)}`);
   } catch (error) {
     found = { text: error instanceof Refused ? error.message : "The service cannot be reached.", channels: [] };
   }

@@ -1,0 +1,277 @@
+"""The operations on allocators: /v1/allocators and below."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from idleband.allocator.core import AllocatorCore
+from idleband.allocator.events import Decision
+from idleband.allocator.settings import Settings
+from idleband.errors import InputError, shown, unknown
+from idleband.policies.registry import POLICIES
+from idleband.service.journaled_allocator import JournaledAllocator
+from idleband.service.live_view import LiveView
+from idleband.service.manager import AllocatorManager
+from idleband.service.messages import (
+    AllocatorList,
+    AllocatorStatus,
+    ChannelList,
+    DecideRequest,
+    DecideResponse,
+    ExplainResponse,
+    NewAllocator,
+    ReportRequest,
+    ReportResponse,
+    VacatedResponse,
+)
+from idleband.service.operations import EVENT_STREAM, Operation
+from idleband.service.problems import HTTPProblem, encode
+
+WATCH_INTERVAL = 0.25  # seconds between two views of a stream, at least
+KEEPALIVE_INTERVAL = 15.0  # seconds without a change after which a stream sends a comment
+MAX_SLOT_SECONDS, TRIAL_SLOTS = 1.0, 2  # time that a new allocator may take per slot; slots in which it is measured
+
+_UNKNOWN = {404: "unknown allocator or unknown request_id"}
+_CONFLICT = {**_UNKNOWN, 409: "the request contradicts an earlier one"}
+
+log = logging.getLogger("idleband.service")
+
+
+class AllocatorApi:
+    """Handlers of the operations on the allocators of one manager."""
+
+    def __init__(self, manager: AllocatorManager) -> None:
+        self._manager = manager
+        self.views = {name: _new_view(allocator) for name, allocator in manager.allocators.items()}
+        self._logged_failures: dict[str, str] = {}  # name -> failure of the policy that was logged
+        self._ending = asyncio.Event()
+
+    def operations(self) -> list[Operation]:
+        """Return the operations on allocators."""
+        root, one = "/v1/allocators", "/v1/allocators/{name}"
+        return [
+            Operation("GET", root, self.list_allocators, "List the names of all allocators", response=AllocatorList),
+            Operation(
+                "POST", root, self.create, "Create an allocator; a repeated request returns the existing one",
+                NewAllocator, AllocatorStatus, errors={409: "an allocator of this name has other settings"},
+            ),
+            Operation("GET", one, self.status, "Return the status", None, AllocatorStatus, errors=_UNKNOWN),
+            Operation(
+                "POST", f"{one}/decide", self.decide, "Assign channels in the next slot", DecideRequest, DecideResponse,
+                errors=_CONFLICT,
+            ),
+            Operation(
+                "POST", f"{one}/report", self.report, "Report feedback for a decision", ReportRequest, ReportResponse,
+                errors=_CONFLICT,
+            ),
+            Operation(
+                "GET", f"{one}/explain", self.explain, "Explain a decision", None, ExplainResponse,
+                query=("request_id",), errors={**_UNKNOWN, 400: "request_id is missing"},
+            ),
+            Operation(
+                "POST", f"{one}/vacate", self.vacate, "Exclude channels from assignment", ChannelList, VacatedResponse,
+                errors=_UNKNOWN,
+            ),
+            Operation(
+                "POST", f"{one}/restore", self.restore, "Allow vacated channels again", ChannelList, VacatedResponse,
+                errors=_UNKNOWN,
+            ),
+            Operation(
+                "POST", f"{one}/reset", self.reset, "Restart a policy that is out of service", None, AllocatorStatus,
+                errors=_UNKNOWN,
+            ),
+            Operation(
+                "GET", f"{one}/watch", self.watch, "Follow an allocator: server-sent events", errors=_UNKNOWN,
+                media_type=EVENT_STREAM,
+            ),
+        ]  # fmt: skip
+
+    def open(self, name: str, settings: Settings) -> JournaledAllocator:
+        """Return the allocator of this name; create it if there is none."""
+        allocator = self._manager.open(name, settings)
+        self.views.setdefault(name, _new_view(allocator))
+        return allocator
+
+    def end_streams(self) -> None:
+        """End the streams of all clients that watch an allocator."""
+        self._ending.set()
+
+    def _find(self, request: Request) -> JournaledAllocator:
+        if not self._manager.recover():
+            detail = f"{self._manager.failure}; nothing is acknowledged until it can be written"
+            raise HTTPProblem(503, detail, {"Retry-After": "1"})
+        name = request.path_params["name"]
+        allocator = self._manager.allocators.get(name)
+        if allocator is None:
+            raise HTTPProblem(404, f"allocator {name!r}: does not exist")
+        return allocator
+
+    # --- decide and report -------------------------------------------------------------------------------------------
+
+    async def decide(self, request: Request, body: DecideRequest) -> DecideResponse:
+        allocator = self._find(request)
+        last_slot = allocator.core.slot
+        decision = self._manager.decide(
+            allocator, body.contexts, body.users, body.available, body.states, request_id=body.request_id,
+            slot=body.slot, incumbent=body.incumbent,
+        )  # fmt: skip
+        if decision.slot > last_slot:
+            self.views[allocator.name].decided(decision)
+        self._log_policy_failure(allocator)
+        await self._manager.flush()
+        return _decide_response(decision, allocator.core.settings.channel_names)
+
+    async def report(self, request: Request, body: ReportRequest) -> ReportResponse:
+        allocator = self._find(request)
+        report = allocator.parse_report(body.request_id, body.rewards, body.states, body.perturbations)
+        receipt = self._manager.report(allocator, body.request_id, report)
+        if report is not None:
+            self.views[allocator.name].reported(report, receipt, body.reference)
+        self._log_policy_failure(allocator)
+        await self._manager.flush()
+        if receipt.late:
+            log.info("late report", extra={"allocator": allocator.name, "request_id": body.request_id})
+        return ReportResponse(list(receipt.learned), list(receipt.repeated), receipt.late)
+
+    def _log_policy_failure(self, allocator: JournaledAllocator) -> None:
+        """Log once that a policy is out of service."""
+        failure = allocator.core.policy_failure
+        if failure != self._logged_failures.get(allocator.name, ""):
+            self._logged_failures[allocator.name] = failure
+            if failure:
+                log.error("policy out of service", extra={"allocator": allocator.name, "reason": failure})
+
+    # --- operators ---------------------------------------------------------------------------------------------------
+
+    async def vacate(self, request: Request, body: ChannelList) -> VacatedResponse:
+        allocator = self._find(request)
+        leave = self._manager.vacate(allocator, body.channels)
+        await self._manager.flush()
+        self.views[allocator.name].steered()
+        return VacatedResponse(list(leave), list(allocator.core.vacated))
+
+    async def restore(self, request: Request, body: ChannelList) -> VacatedResponse:
+        allocator = self._find(request)
+        self._manager.restore(allocator, body.channels)
+        await self._manager.flush()
+        self.views[allocator.name].steered()
+        return VacatedResponse([], list(allocator.core.vacated))
+
+    async def reset(self, request: Request) -> AllocatorStatus:
+        allocator = self._find(request)
+        if allocator.core.policy_failure:  # a policy in service keeps what it has learned, so a repeat does no harm
+            self._manager.reset(allocator)
+            self._log_policy_failure(allocator)
+        await self._manager.flush()
+        self.views[allocator.name].steered()
+        return _status(allocator)
+
+    async def create(self, request: Request, body: NewAllocator) -> AllocatorStatus:
+        if body.policy not in POLICIES or POLICIES[body.policy].source is not None:
+            raise _unknown_policy(body.policy)  # a policy file is code, which is not accepted over HTTP
+        given = msgspec.structs.asdict(body)
+        name = given.pop("name")
+        settings = Settings.checked({key: value for key, value in given.items() if value is not msgspec.UNSET})
+        # Compilation takes seconds and must not block the event loop. Afterwards the compiled code is ready.
+        await asyncio.to_thread(_check_speed, settings)
+        return _status(self.open(name, settings))
+
+    # --- status ------------------------------------------------------------------------------------------------------
+
+    async def list_allocators(self, request: Request) -> AllocatorList:
+        return AllocatorList(list(self._manager.allocators))
+
+    async def status(self, request: Request) -> AllocatorStatus:
+        allocator = self._find(request)
+        await self._manager.flush()
+        return _status(allocator)
+
+    async def explain(self, request: Request) -> ExplainResponse:
+        allocator = self._find(request)
+        request_id = request.query_params.get("request_id")
+        if not request_id:
+            raise InputError("request_id: must be given, as in explain?request_id=...")
+        await self._manager.flush()
+        return msgspec.convert(allocator.core.explain(request_id).to_dict(), ExplainResponse)
+
+    async def watch(self, request: Request) -> Response:
+        """Send what the page shows whenever it has changed."""
+        name = self._find(request).name
+
+        async def stream() -> AsyncIterator[bytes]:
+            seen, quiet = -1, 0.0
+            while not self._ending.is_set():
+                view = self.views[name]
+                if view.changes != seen:
+                    seen, quiet = view.changes, 0.0
+                    yield b"data: " + encode(self._view(name)) + b"\n\n"
+                elif quiet >= KEEPALIVE_INTERVAL:
+                    quiet = 0.0
+                    yield b": no change\n\n"
+                quiet += WATCH_INTERVAL
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), WATCH_INTERVAL)
+
+        return StreamingResponse(stream(), media_type=EVENT_STREAM)
+
+    def _view(self, name: str) -> dict[str, Any]:
+        allocator = self._manager.allocators[name]
+        status = _status(allocator)
+        text = "" if status.last is None else allocator.core.explain(status.last.request_id).text
+        return {**msgspec.structs.asdict(status), **self.views[name].view(), "explanation": text}
+
+
+def _new_view(allocator: JournaledAllocator) -> LiveView:
+    settings = allocator.core.settings
+    return LiveView(settings.setup.good, settings.setup.high, settings.patience)
+
+
+def _decide_response(decision: Decision, channel_names: tuple[str, ...]) -> DecideResponse:
+    return DecideResponse(
+        request_id=str(decision.request_id),
+        slot=decision.slot,
+        channels=list(decision.channels),
+        channel_names=[channel_names[k] for k in decision.channels] if channel_names else msgspec.UNSET,
+        by=decision.by,
+        proposed=None if decision.proposed is None else list(decision.proposed),
+    )
+
+
+def _status(allocator: JournaledAllocator) -> AllocatorStatus:
+    core = allocator.core
+    found = core.status()
+    last = found.pop("last")
+    response = None if last is None else _decide_response(Decision(**last), core.settings.channel_names)
+    settings = core.settings.to_dict()
+    return msgspec.convert({"name": allocator.name, **found, "last": response, "settings": settings}, AllocatorStatus)
+
+
+def _check_speed(settings: Settings) -> None:
+    """Compile the policy and refuse it if it is so slow that other clients would wait, unless it has a deadline."""
+    core = AllocatorCore(settings)
+    began = time.monotonic()
+    for _ in range(TRIAL_SLOTS):
+        decision = core.decide(core.parse_decide(np.zeros((settings.channels, settings.dimension))))
+        rewards = [settings.setup.low] * len(decision.channels)
+        core.learn(core.parse_report(decision.request_id, rewards))
+    seconds = (time.monotonic() - began) / TRIAL_SLOTS
+    if settings.deadline is None and seconds > MAX_SLOT_SECONDS:
+        raise InputError(
+            f"policy: {settings.configured.label} takes {seconds:.1f} s per slot, for which all other clients would"
+            f" wait; must take at most {MAX_SLOT_SECONDS:g} s, or have a deadline"
+        )
+
+
+def _unknown_policy(name: str) -> InputError:
+    known = [policy for policy, found in POLICIES.items() if found.source is None]
+    if name.partition(":")[0] in known:
+        return InputError(f"policy = {shown(name)}: must be the name alone; parameters belong into `parameters`")
+    return unknown("policy", name[:80], known)

@@ -1,0 +1,61 @@
+"""Operations: the entries of the table from which routes and the OpenAPI document are made."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from idleband.service.problems import encode, error_response
+from idleband.service.request_body import body_decoder, read_body
+
+EVENT_STREAM = "text/event-stream"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method on one path."""
+
+    method: str
+    path: str
+    handler: Callable[..., Awaitable[Any]]  # called with the request and, if there is a body, with the decoded body
+    summary: str
+    body: type | None = None
+    response: type | None = None  # None: the handler returns a starlette Response
+    query: tuple[str, ...] = ()  # names of required query parameters
+    media_type: str = "application/json"
+    errors: dict[int, str] = field(default_factory=dict)  # status -> meaning, beside those of every operation
+    error_responses: dict[int, type] = field(default_factory=dict)  # status -> message, where it is not a Problem
+
+
+def route(operation: Operation, max_body: int) -> Route:
+    """Return the route of an operation."""
+    made = Route(operation.path, endpoint(operation, max_body), methods=[operation.method])
+    if operation.media_type == EVENT_STREAM and made.methods is not None:
+        made.methods.discard("HEAD")  # the response to HEAD would not end either
+    return made
+
+
+def endpoint(operation: Operation, max_body: int) -> Callable[[Request], Awaitable[Response]]:
+    """Return the function that starlette calls for an operation."""
+    handler = operation.handler
+    decode = None if operation.body is None else body_decoder(operation.body)
+
+    async def respond(request: Request) -> Response:
+        try:
+            if decode is None:
+                found = await handler(request)
+            else:
+                found = await handler(request, decode(await read_body(request, max_body)))
+        except Exception as error:
+            return error_response(error)
+        return found if isinstance(found, Response) else json_response(found)
+
+    return respond
+
+
+def json_response(message: Any, status: int = 200) -> Response:
+    """Return a message as JSON."""
+    return Response(encode(message), status, media_type="application/json")
