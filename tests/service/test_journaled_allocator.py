@@ -16,9 +16,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
-from idleband.allocator.core import AllocatorCore
 
 from idleband.allocator import supervisor
+from idleband.allocator.core import AllocatorCore
 from idleband.allocator.events import Decision, Receipt, RecordedDecision
 from idleband.allocator.settings import Settings
 from idleband.errors import ConflictError
