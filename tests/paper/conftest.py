@@ -8,9 +8,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from idleband.paper.claims import Judgement, judge
-from idleband.paper.figures import Drawing
-from idleband.paper.page import drawings, write_report
-from idleband.paper.run import Evidence, reproduce
+from idleband.paper.figures import ReportFigure
+from idleband.paper.report import report_figures, write_report
+from idleband.paper.reproduce import reproduce
+from idleband.paper.stored import StoredStudies
 from tests.paper.stored import SIZE
 from tests.shared import made_once
 
@@ -27,22 +28,22 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def evidence(whole: Path) -> Evidence:
-    return Evidence(whole)
+def studies(whole: Path) -> StoredStudies:
+    return StoredStudies(whole)
 
 
 @pytest.fixture(scope="session")
-def judged(evidence: Evidence) -> list[Judgement]:
-    return judge(evidence)
+def judged(studies: StoredStudies) -> list[Judgement]:
+    return judge(studies)
 
 
 @pytest.fixture(scope="session")
-def drawn(evidence: Evidence) -> dict[str, Drawing]:
+def drawn(studies: StoredStudies) -> dict[str, ReportFigure]:
     """The figures with their tables, by name."""
-    return {drawing.name: drawing for drawing in drawings(evidence)}
+    return {drawing.name: drawing for drawing in report_figures(studies)}
 
 
 @pytest.fixture(scope="session")
-def picture(drawn: dict[str, Drawing]) -> Callable[[str, bool], Figure]:
+def picture(drawn: dict[str, ReportFigure]) -> Callable[[str, bool], Figure]:
     """A figure by its name, wide or narrow, drawn once."""
     return cache(lambda name, narrow: drawn[name].draw(drawn[name].table, narrow))

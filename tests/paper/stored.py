@@ -1,6 +1,6 @@
-"""Stored results, read with pandas alone: what the tests of the paper's package compare with.
+"""Stored results, read with pandas only, for comparison with the paper package.
 
-Nothing here uses the package's own way to its results, so a wrong folder, column, case or sign there shows.
+Nothing here uses the code of the package that reads results, so a wrong folder, column, policy or sign is noticed.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ def end(folder: Path, name: str) -> pandas.DataFrame:
     return rows[rows.t == rows.t.max()].sort_values("replication")
 
 
-def of_case(rows: pandas.DataFrame, policy: str, parameters: dict[str, float]) -> pandas.DataFrame:
+def of_policy(rows: pandas.DataFrame, policy: str, parameters: dict[str, float]) -> pandas.DataFrame:
     wanted = (rows.policy == policy).to_numpy()
     for key, value in parameters.items():
         wanted = wanted & (rows[key] == value).to_numpy()
@@ -63,19 +63,19 @@ def of_case(rows: pandas.DataFrame, policy: str, parameters: dict[str, float]) -
 
 
 def curve(folder: Path, name: str, column: str, policy: str, **parameters: float) -> pandas.DataFrame:
-    """A column of one case: a row for each replication, a column for each checkpoint."""
-    rows = of_case(study(folder, name), policy, parameters)
+    """A column of one policy: a row for each replication, a column for each checkpoint."""
+    rows = of_policy(study(folder, name), policy, parameters)
     return rows.pivot(index="replication", columns="t", values=column)
 
 
 @cache
-def case_end(folder: Path, name: str, policy: str, **parameters: float) -> pandas.DataFrame:
-    return of_case(end(folder, name), policy, parameters)
+def policy_end(folder: Path, name: str, policy: str, **parameters: float) -> pandas.DataFrame:
+    return of_policy(end(folder, name), policy, parameters)
 
 
 def at_end(folder: Path, name: str, column: str, policy: str, **parameters: float) -> np.ndarray:
-    """(R,) a column of one case at the horizon."""
-    return case_end(folder, name, policy, **parameters)[column].to_numpy(float)
+    """(R,) a column of one policy at the horizon."""
+    return policy_end(folder, name, policy, **parameters)[column].to_numpy(float)
 
 
 def best(folder: Path, reading: str, preset: str, policy: str, parameter: str, grid: Sequence[float] = GRID) -> float:
@@ -102,13 +102,13 @@ def tuned_L(folder: Path, reading: str, preset: str) -> dict[str, float]:
 ConfiguredPolicy = tuple[str, str, dict[str, float]]  # study, policy, parameters
 
 
-def proposed_case(folder: Path, reading: str, preset: str, role: str) -> ConfiguredPolicy:
+def proposed_policy(folder: Path, reading: str, preset: str, role: str) -> ConfiguredPolicy:
     if role == "MP-NUCB":
         return f"{preset}-{reading}-neural", POLICIES[reading][1], {}
     return f"{preset}-{reading}", linear_policy(reading), {"beta": beta(folder, reading, preset)}
 
 
-def baseline_case(folder: Path, reading: str, preset: str, name: str, tuned: bool = True) -> ConfiguredPolicy:
+def baseline_policy(folder: Path, reading: str, preset: str, name: str, tuned: bool = True) -> ConfiguredPolicy:
     owner = reading if reading in OWN_BASELINES else "slot-played"
     L = {**TEXTBOOK, **(tuned_L(folder, owner, preset) if tuned else {})}
     return f"{preset}-{owner}", name, {"L": L[name]} if name in L else {}
@@ -116,13 +116,13 @@ def baseline_case(folder: Path, reading: str, preset: str, name: str, tuned: boo
 
 def proposed(folder: Path, reading: str, preset: str, role: str, column: str) -> np.ndarray:
     """(R,) a column of MP-LUCB or MP-NUCB at the horizon."""
-    study, policy, parameters = proposed_case(folder, reading, preset, role)
+    study, policy, parameters = proposed_policy(folder, reading, preset, role)
     return at_end(folder, study, column, policy, **parameters)
 
 
 def baseline(folder: Path, reading: str, preset: str, name: str, column: str, *, tuned: bool = True) -> np.ndarray:
     """(R,) a column of a baseline on the same paths at the horizon."""
-    study, policy, parameters = baseline_case(folder, reading, preset, name, tuned)
+    study, policy, parameters = baseline_policy(folder, reading, preset, name, tuned)
     return at_end(folder, study, column, policy, **parameters)
 
 

@@ -15,8 +15,8 @@ from scipy import stats
 from idleband.paper.claims import (
     CLAIMS,
     Comparison,
-    Example,
     Judgement,
+    WorkedExample,
     c1,
     c2,
     c3,
@@ -27,7 +27,7 @@ from idleband.paper.claims import (
     worked_example,
 )
 from idleband.paper.readings import MAIN, SENSED, Reading, find
-from idleband.paper.run import Evidence
+from idleband.paper.stored import StoredStudies
 from tests.paper import stored
 from tests.paper.stored import BASELINES, GRID, SCENARIOS, SIZE
 
@@ -83,14 +83,14 @@ EIGHTHS = st.integers(-40, 40).map(lambda n: n / 8)  # exact in binary, and neve
 @example([with_p(-0.024), with_p(0.9)])
 @example([with_p(-0.026), with_p(0.9)])
 @example([[1.0], [2.0]])
-def test_the_rule_against_another_implementation(differences: list[list[float]]) -> None:
+def test_verdicts_agree_with_another_implementation(differences: list[list[float]]) -> None:
     assert verdict(comparisons(differences)) == ruled(differences)
     found = [int(c.what.split()[1]) for c in reversals(comparisons(differences))]
     assert sorted(found) == reversed_by_holm(differences)
 
 
 @pytest.mark.parametrize("shift", [-3.0, -1.0, 1.0, 3.0])
-def test_the_rule_where_all_go_one_way(shift: float) -> None:
+def test_verdicts_where_all_comparisons_agree(shift: float) -> None:
     """Random differences of all sizes about a common shift, so that every verdict is met often."""
     rng = np.random.default_rng(5)
     seen = []
@@ -118,7 +118,7 @@ def test_the_rule_where_all_go_one_way(shift: float) -> None:
         ([-0.015, 0.9, 0.9, 0.9], "undecided"),
     ],
 )
-def test_verdicts_by_hand(ps: list[float], expected: str) -> None:
+def test_verdicts_computed_by_hand(ps: list[float], expected: str) -> None:
     assert verdict(comparisons([with_p(p) for p in ps])) == expected
 
 
@@ -132,7 +132,7 @@ def test_verdicts_by_hand(ps: list[float], expected: str) -> None:
         ([-0.04, 0.001], 0),  # one that agrees is in the family
     ],
 )
-def test_holm_steps_down(ps: list[float], number: int) -> None:
+def test_holm_correction_stops_at_the_first_large_p_value(ps: list[float], number: int) -> None:
     assert len(reversals(comparisons([with_p(p) for p in ps]))) == number
 
 
@@ -148,7 +148,7 @@ def test_holm_steps_down(ps: list[float], number: int) -> None:
         ([[1.0, -1.0]], "undecided"),
     ],
 )
-def test_verdicts_of_few_numbers(differences: list[list[float]], expected: str) -> None:
+def test_verdicts_of_few_replications(differences: list[list[float]], expected: str) -> None:
     assert verdict(comparisons(differences)) == expected
 
 
@@ -156,10 +156,10 @@ def test_verdicts_of_few_numbers(differences: list[list[float]], expected: str) 
 
 
 def judgement(*differences: Sequence[float], note: str = "") -> Judgement:
-    return Judgement("C1", MAIN, "MP-LUCB", "a regret", "tuned", tuple(comparisons(differences)), "a slot", note)
+    return Judgement("C1", MAIN, "MP-LUCB", "a regret", "tuned", tuple(comparisons(differences)), "per slot", note)
 
 
-def test_the_verdict_of_the_first_five() -> None:
+def test_verdict_from_the_first_five_replications() -> None:
     """The first five hold, the next five undo it."""
     one = judgement([1.0, 1.1, 0.9, 1.0, 1.2, -3.0, -4.0, 2.0, -9.0, 5.0])
     assert (one.replications, one.verdict, one.verdict_of_five) == (10, "undecided", "holds")
@@ -172,17 +172,17 @@ def test_the_verdict_of_the_first_five() -> None:
 
 def interval_in_words(differences: Sequence[float]) -> str:
     mean, low, high = stored.mean_and_interval(np.array(differences))
-    return f"{mean:+.3g} a slot [{low:+.3g}, {high:+.3g}]"
+    return f"{mean:+.3g} per slot [{low:+.3g}, {high:+.3g}]"
 
 
-def test_why_it_holds() -> None:
+def test_reason_of_a_claim_that_holds() -> None:
     narrow, wide = [0.2, 0.25, 0.3], [5.0, 5.5, 6.0]
     why = judgement(wide, narrow).why
     assert why == f"all 2 comparisons agree; the narrowest margin is {interval_in_words(narrow)} number 1."
     assert judgement(narrow, wide, note="by the way").why.endswith(" number 0; by the way.")
 
 
-def test_why_it_fails_names_a_reversal() -> None:
+def test_reason_of_a_claim_that_fails_names_a_reversal() -> None:
     """Not a comparison that is lower on average but so noisy that it says nothing."""
     clear, clearer, noisy = [-0.5, -0.51, -0.49], [-1.0, -1.01, -0.99], [-9.0, 8.0, -9.0]
     why = judgement(noisy, clear, clearer, [1.0, 1.01, 1.02]).why
@@ -191,7 +191,7 @@ def test_why_it_fails_names_a_reversal() -> None:
     assert one == f"1 of 2 comparisons is reversed; the widest margin is {interval_in_words(clear)} number 1."
 
 
-def test_why_it_is_undecided_names_what_is_silent() -> None:
+def test_reason_of_an_undecided_claim_names_the_inconclusive_comparison() -> None:
     """Not a comparison that agrees by little, but clearly."""
     small, noisy, noisier = [0.1, 0.11, 0.12], [-2.0, 3.0, 2.0], [9.0, -4.0, 9.0]
     why = judgement(small, noisy, noisier).why
@@ -200,13 +200,13 @@ def test_why_it_is_undecided_names_what_is_silent() -> None:
     assert one == f"1 of 2 comparisons does not show it; the least margin is {interval_in_words(noisier)} number 1."
 
 
-def test_why_does_not_tell_rounding_errors() -> None:
+def test_reason_hides_rounding_errors() -> None:
     """Sums that should be equal, added up in another order."""
-    assert "the least margin is 0 a slot [0, 0] number 0." in judgement([1e-16, -3e-16, 2e-16]).why
+    assert "the least margin is 0 per slot [0, 0] number 0." in judgement([1e-16, -3e-16, 2e-16]).why
 
 
-def test_why_of_one_replication() -> None:
-    assert "the least margin is -2 a slot [no interval] number 0." in judgement([-2.0]).why
+def test_reason_of_one_replication_has_no_interval() -> None:
+    assert "the least margin is -2 per slot [no interval] number 0." in judgement([-2.0]).why
 
 
 # --- the claims on stored runs ---------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def cost_of_a_pick(of: Callable[[str], np.ndarray]) -> np.ndarray:
     return of("regret_table") / of("suboptimal_static")
 
 
-def test_against_the_baselines(judged: list[Judgement], whole: Path) -> None:
+def test_differences_to_the_baselines(judged: list[Judgement], whole: Path) -> None:
     """C1, C2 and C5b: every difference, from the stored tables."""
     checked = 0
     for one in judged:
@@ -296,12 +296,12 @@ def test_against_the_baselines(judged: list[Judgement], whole: Path) -> None:
             for differences in columns:
                 np.testing.assert_allclose(comparison.differences, differences, rtol=0, atol=1e-9)
         assert one.verdict == ruled([columns[0] for columns in expected])
-        assert one.unit == {"C1": "a slot", "C2": "picks a slot", "C5b": "a pick"}[one.claim]
+        assert one.unit == {"C1": "per slot", "C2": "plays per slot", "C5b": "per play"}[one.claim]
         checked += 1
     assert checked == 8 * 2 * 2 * 5 + 5 * 2 * 2
 
 
-def test_replications_are_those_that_both_sides_have(judged: list[Judgement]) -> None:
+def test_comparisons_use_replications_of_both_policies(judged: list[Judgement]) -> None:
     for one in judged:
         if one.policy == "MP-NUCB":
             expected = 3 if one.reading is MAIN and one.claim not in ("C3", "C3b") else 2
@@ -330,7 +330,7 @@ def test_regret_against_the_number_of_users(judged: list[Judgement], whole: Path
         assert one.verdict == ruled([(regret[M + 1] - regret[M]) / SIZE.horizon for M in range(1, last)])
 
 
-def test_an_inner_beta_against_both_ends(judged: list[Judgement], whole: Path) -> None:
+def test_inner_beta_is_compared_with_both_ends(judged: list[Judgement], whole: Path) -> None:
     """C4: chosen on the tuning runs, compared on the reported ones."""
     for one in (one for one in judged if one.claim == "C4"):
         policy, key = stored.linear_policy(one.reading.key), one.reading.key
@@ -343,7 +343,7 @@ def test_an_inner_beta_against_both_ends(judged: list[Judgement], whole: Path) -
                 np.testing.assert_allclose(comparison.differences, expected, rtol=0, atol=1e-9)
 
 
-def test_the_share_of_the_genie_stands_where_every_state_is_sensed(judged: list[Judgement], whole: Path) -> None:
+def test_share_of_the_genie_is_noted_where_all_states_are_observed(judged: list[Judgement], whole: Path) -> None:
     for one in (one for one in judged if one.claim == "C1"):
         if one.reading.key not in ("rca-sensed", "printed-reward", "printed-indicator"):
             assert one.note == ""
@@ -360,15 +360,15 @@ def test_the_share_of_the_genie_stands_where_every_state_is_sensed(judged: list[
         assert one.why.endswith(f"; {one.note}.")
 
 
-def test_the_written_claims_are_the_judged_ones(judged: list[Judgement], whole: Path) -> None:
+def test_claims_csv_contains_the_verdicts(judged: list[Judgement], whole: Path) -> None:
     with (whole / "claims.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     (worked,) = (row for row in rows if row["claim"] == "C5")
     assert (worked["reference"], worked["verdict"]) == ("worked example", "holds")
-    assert worked["why"] == Example(tuple(worked_example())).why
+    assert worked["why"] == WorkedExample(tuple(worked_example())).why
     assert [row["claim"] for row in rows] == sorted(row["claim"] for row in rows)
     for row, one in zip((row for row in rows if row is not worked), judged, strict=True):
-        clear = 1.0 if one.reading.key == "none" else one.reading.world.clear
+        clear = 1.0 if one.reading.key == "none" else one.reading.settings.clear
         assert row == {
             "claim": one.claim,
             "reading": one.reading.key,
@@ -396,15 +396,15 @@ def set_to(column: str, level: float) -> Callable[[pandas.DataFrame], pandas.Dat
     return change
 
 
-LOWER, HIGHER = (1.0, 1.0, 1.0), (2.0, 2.0, 6.0)  # regret, picks, what they cost in all: 1 or 3 each
+LOWER, HIGHER = (1.0, 1.0, 1.0), (2.0, 2.0, 6.0)  # regret, sub-optimal plays, their total cost: 1 or 3 each
 
 
 @pytest.mark.parametrize("reading", [MAIN, SENSED], ids=lambda reading: reading.key)
 @pytest.mark.parametrize(("own", "baselines", "expected"), [(LOWER, HIGHER, "holds"), (HIGHER, LOWER, "fails")])
-def test_lower_is_better(
+def test_lower_values_agree_with_the_claims(
     whole: Path, tmp_path: Path, own: tuple[float, ...], baselines: tuple[float, ...], expected: str, reading: Reading
 ) -> None:
-    """C1, C2 and C5b: whoever has less wins; exchanged, the claim is reversed."""
+    """C1, C2 and C5b: the lower value agrees with the claim; exchanged, it is reversed."""
     keys = dict.fromkeys(("slot-played", reading.key))  # that of the baselines, and its own
     names = {f"{preset}-{key}{what}" for preset in SCENARIOS for key in keys for what in ("", "-neural", "-tuning")}
     folder = stored.some_studies(whole, tmp_path / "out", names.__contains__)
@@ -419,37 +419,37 @@ def test_lower_is_better(
     for name in names:
         if not name.endswith("-tuning"):
             stored.rewrite(folder, name, change)
-    evidence = Evidence(folder)
+    studies = StoredStudies(folder)
     headlines = {c1: "static or contextual regret", c2: "static set", c5b: "cost of a pick"}
     for claim, reference in headlines.items():
-        found = [one for one in claim(evidence, reading) if one.reference == reference]
+        found = [one for one in claim(studies, reading) if one.reference == reference]
         assert [(one.policy, one.against) for one in found] == [(r, a) for a in ("tuned", "textbook") for r in ROLES]
         assert {one.verdict for one in found} == {expected}, claim
 
 
-def with_levels(whole: Path, folder: Path, column: str, level: Callable[[int], float]) -> Evidence:
+def with_levels(whole: Path, folder: Path, column: str, level: Callable[[int], float]) -> StoredStudies:
     """Figure 3 with a regret that depends on M alone."""
     stored.some_studies(whole, folder, stored.FIGURE_3_STUDIES.fullmatch)
     for line in stored.FIGURE_3:
         for M in range(1, 10):
             stored.rewrite(folder, stored.users_study(*line, M), set_to(column, level(M)))
-    return Evidence(folder)
+    return StoredStudies(folder)
 
 
 @pytest.mark.parametrize(("sign", "expected"), [(1.0, "holds"), (-1.0, "fails")])
-def test_regret_that_rises_with_the_number_of_users(whole: Path, tmp_path: Path, sign: float, expected: str) -> None:
-    evidence = with_levels(whole, tmp_path / "out", "regret_static", lambda M: sign * M**2)
-    found = [one for one in c3(evidence) if one.reference == "static regret"]
+def test_c3_holds_where_regret_rises_with_users(whole: Path, tmp_path: Path, sign: float, expected: str) -> None:
+    studies = with_levels(whole, tmp_path / "out", "regret_static", lambda M: sign * M**2)
+    found = [one for one in c3(studies) if one.reference == "static regret"]
     assert len(found) == 3 * 2 * 2
     assert {one.verdict for one in found} == {expected}
 
 
-def test_regret_that_rises_up_to_the_papers_users_only(whole: Path, tmp_path: Path) -> None:
+def test_c3_where_regret_rises_up_to_five_users_only(whole: Path, tmp_path: Path) -> None:
     """And slower than M: in all it rises, divided by M it falls."""
-    evidence = with_levels(whole, tmp_path / "out", "regret_table", lambda M: 1 + 0.5 * (M if M <= 5 else 10 - M))
+    studies = with_levels(whole, tmp_path / "out", "regret_table", lambda M: 1 + 0.5 * (M if M <= 5 else 10 - M))
     found = {
         (one.claim, one.against, one.reading.key, one.policy): one.verdict
-        for one in c3(evidence)
+        for one in c3(studies)
         if one.reference == "table regret"
     }
     expected = {
@@ -469,7 +469,9 @@ def test_regret_that_rises_up_to_the_papers_users_only(whole: Path, tmp_path: Pa
         ((1, 2, 3, 4, 2, 5), "fails"),  # a large one is
     ],
 )
-def test_a_beta_that_is_best_inside(whole: Path, tmp_path: Path, levels: tuple[float, ...], expected: str) -> None:
+def test_c4_holds_where_an_inner_beta_is_best(
+    whole: Path, tmp_path: Path, levels: tuple[float, ...], expected: str
+) -> None:
     reading = find("rca-played")
     names = [f"S1-rca-played-{what}" for what in ("tuning", "beta")]
     folder = stored.some_studies(whole, tmp_path / "out", lambda name: name in names)
@@ -481,12 +483,12 @@ def test_a_beta_that_is_best_inside(whole: Path, tmp_path: Path, levels: tuple[f
 
     for name in names:
         stored.rewrite(folder, name, change)
-    found = c4(Evidence(folder), reading)
+    found = c4(StoredStudies(folder), reading)
     assert [one.comparisons[0].what for one in found] == ["of beta = 10 over beta = 0.1"] * 2
     assert [one.verdict for one in found] == [expected] * 2
 
 
-def test_a_policy_without_a_sub_optimal_pick(whole: Path, tmp_path: Path) -> None:
+def test_cost_per_play_without_sub_optimal_plays_is_zero(whole: Path, tmp_path: Path) -> None:
     """C5b: none costs nothing, and no warning says that something was divided by zero."""
     kept = re.compile(r"S\d-slot-played(-tuning)?")
     folder = stored.some_studies(whole, tmp_path / "out", kept.fullmatch)
@@ -498,7 +500,7 @@ def test_a_policy_without_a_sub_optimal_pick(whole: Path, tmp_path: Path) -> Non
 
     for preset in SCENARIOS:
         stored.rewrite(folder, f"{preset}-slot-played", change)
-    for one in c5b(Evidence(folder), MAIN, ["MP-LUCB"]):
+    for one in c5b(StoredStudies(folder), MAIN, ["MP-LUCB"]):
         assert all(np.all(c.differences > 0) for c in one.comparisons)
 
 
@@ -520,27 +522,27 @@ def test_worked_example() -> None:
 
 
 def test_verdict_on_the_worked_example() -> None:
-    """Five sub-optimal picks each, and yet 0.324 against 0.295."""
-    whole = Example(tuple(worked_example()))
-    (picks1, cost1), (picks2, cost2) = whole.total("policy 1"), whole.total("policy 2")
-    assert picks1 == picks2 == 5
+    """Five sub-optimal plays each, but costs of 0.324 and 0.295."""
+    whole = WorkedExample(tuple(worked_example()))
+    (plays1, cost1), (plays2, cost2) = whole.total("policy 1"), whole.total("policy 2")
+    assert plays1 == plays2 == 5
     assert (cost1, cost2) == pytest.approx((0.324, 0.295), abs=0.001)
     assert whole.verdict == "holds"
-    assert whole.why.startswith(f"with 5 and 5 sub-optimal picks the two policies lose {cost1:.3f} and {cost2:.3f}; ")
+    assert whole.why.startswith(f"with 5 and 5 sub-optimal plays the two policies lose {cost1:.3f} and {cost2:.3f}; ")
     off = max(abs(row.cost - row.selection.printed) for row in whole.rows)
     assert whole.why.endswith(f"the four printed costs are met to {off:.4f}.")
 
 
-def test_an_example_that_does_not_work_out_fails() -> None:
+def test_wrong_worked_example_fails() -> None:
     first, second, third, fourth = worked_example()
     wrong = first._replace(selection=first.selection._replace(printed=0.157))
-    assert Example((wrong, second, third, fourth)).verdict == "fails"
-    more = first._replace(suboptimal=3)  # not as many picks
-    assert Example((more, second, third, fourth)).verdict == "fails"
+    assert WorkedExample((wrong, second, third, fourth)).verdict == "fails"
+    more = first._replace(suboptimal=3)  # another number of plays
+    assert WorkedExample((more, second, third, fourth)).verdict == "fails"
     second_policy = third.selection.policy
     alike = [row._replace(selection=row.selection._replace(policy=second_policy)) for row in (first, second)]
-    assert Example((first, second, *alike)).verdict == "fails"  # the same loss
+    assert WorkedExample((first, second, *alike)).verdict == "fails"  # the same loss
 
 
-def test_the_claims_have_words() -> None:
+def test_every_claim_has_a_description() -> None:
     assert list(CLAIMS) == ["C1", "C2", "C3", "C3b", "C4", "C5", "C5b"]

@@ -100,7 +100,7 @@ def test_worked_example_on_the_command_line(
     assert float(done.stdout) == pytest.approx(printed, abs=0.001 + 1e-12)  # 0.1696 is printed as 0.170
 
 
-def test_cost_for_programs(idleband: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_cost_as_json(idleband: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     done = idleband("cost", "S4", "6,7,8,9,10", "--json")
     assert round(json.loads(done.stdout)["cost"], 4) == 0.1696
 
@@ -132,16 +132,16 @@ def test_perturbation_of_the_prototype() -> None:
 def genie_moments(world: ib.Scenario) -> tuple[float, float]:
     """Exact mean and variance of what the genie earns in a slot: 0.1 M + 0.9 min(N, M), with N the number of channels
     that pay, a sum of independent coin flips."""
-    chances = (world.mean_rewards(world.theta(0, 0))[0] - 0.1) / 0.9
+    probabilities = (world.mean_rewards(world.theta(0, 0))[0] - 0.1) / 0.9
     model = np.ones(1)  # of N
-    for p in chances:
+    for p in probabilities:
         model = np.convolve(model, [1 - p, p])
     earned = 0.1 * world.users + 0.9 * np.minimum(np.arange(len(model)), world.users)
     return float(model @ earned), float(model @ earned**2 - (model @ earned) ** 2)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_genie(name: str) -> None:
+def test_reward_of_the_genie(name: str) -> None:
     T, R = 50_000, 4
     world = prototype_world(name)
     exact, variance = genie_moments(world)

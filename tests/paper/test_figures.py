@@ -10,8 +10,8 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from idleband.paper.draw import DARK, STYLES
-from idleband.paper.figures import Drawing
+from idleband.paper.drawing import DARK, STYLES
+from idleband.paper.figures import ReportFigure
 from idleband.paper.readings import find
 from tests.paper import stored
 from tests.paper.stored import BASELINES, GRID, SCENARIOS, SIZE, mean_and_interval
@@ -40,7 +40,7 @@ def only(table: pandas.DataFrame, **where: object) -> pandas.Series:
     return table.iloc[0]
 
 
-def test_all_figures_are_there(drawn: dict[str, Drawing]) -> None:
+def test_all_figures_are_made(drawn: dict[str, ReportFigure]) -> None:
     assert list(drawn) == ["figure1", "figure2", "figure3", "figure4", "map", *(f"reading-{key}" for key in OTHERS)]
 
 
@@ -49,7 +49,7 @@ def test_all_figures_are_there(drawn: dict[str, Drawing]) -> None:
 
 def moved(folder: Path, reading: str, preset: str, replications: int) -> pandas.Series:
     """What the first sample paths do to MP-LUCB, by which a line over no others is moved."""
-    study, policy, parameters = stored.proposed_case(folder, reading, preset, "MP-LUCB")
+    study, policy, parameters = stored.proposed_policy(folder, reading, preset, "MP-LUCB")
     linear = stored.curve(folder, study, "regret_static", policy, **parameters)
     return linear.mean() - linear[:replications].mean()
 
@@ -63,10 +63,10 @@ def check_curves(table: pandas.DataFrame, folder: Path, reading: str) -> None:
     for preset in SCENARIOS:
         for role in roles:
             if role in BASELINES:
-                study, policy, parameters = stored.baseline_case(folder, reading, preset, role)
+                study, policy, parameters = stored.baseline_policy(folder, reading, preset, role)
             else:
                 own = "MP-LUCB" if role == "genie" else role
-                study, policy, parameters = stored.proposed_case(folder, reading, preset, own)
+                study, policy, parameters = stored.proposed_policy(folder, reading, preset, own)
             curve = stored.curve(folder, study, "regret_static", policy, **parameters)
             if role == "genie":
                 curve = curve - stored.curve(folder, study, "regret_genie", policy, **parameters)
@@ -80,22 +80,22 @@ def check_curves(table: pandas.DataFrame, folder: Path, reading: str) -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_figure_1_is_the_stored_regret(drawn: dict[str, Drawing], whole: Path) -> None:
+def test_figure_1_is_the_stored_regret(drawn: dict[str, ReportFigure], whole: Path) -> None:
     table = drawn["figure1"].table
-    assert " ".join(table.columns) == "reading scenario policy case replications t regret low high"
+    assert " ".join(table.columns) == "reading scenario policy label replications t regret low high"
     assert set(table.reading) == set(READINGS)
     for reading in READINGS:
         check_curves(table, whole, reading)
 
 
 @pytest.mark.parametrize("key", OTHERS)
-def test_the_other_readings_are_their_stored_regret(drawn: dict[str, Drawing], whole: Path, key: str) -> None:
+def test_figures_of_other_readings_are_the_stored_regret(drawn: dict[str, ReportFigure], whole: Path, key: str) -> None:
     table = drawn[f"reading-{key}"].table
     assert set(table.reading) == {key}
     check_curves(table, whole, key)
 
 
-def test_figure_1_has_the_genie_below_all(drawn: dict[str, Drawing]) -> None:
+def test_genie_is_below_all_lines_in_figure_1(drawn: dict[str, ReportFigure]) -> None:
     """Nothing can beat it: at every checkpoint its mean is the lowest of those with as many replications."""
     table = drawn["figure1"].table
     table = table[(table.reading == "rca-sensed") & (table.replications == SIZE.replications)]
@@ -105,17 +105,17 @@ def test_figure_1_has_the_genie_below_all(drawn: dict[str, Drawing]) -> None:
     assert genie.loc[:, SIZE.horizon].max() < 0
 
 
-def test_baselines_are_the_same_in_both_rows_of_figure_1(drawn: dict[str, Drawing]) -> None:
+def test_baselines_are_the_same_in_both_rows_of_figure_1(drawn: dict[str, ReportFigure]) -> None:
     table = drawn["figure1"].table
     table = table[table.policy.isin(BASELINES)].drop(columns="reading")
     assert len(table) == 2 * len(table.drop_duplicates())
 
 
-def test_labels_say_what_was_chosen(drawn: dict[str, Drawing], whole: Path) -> None:
+def test_labels_contain_the_tuned_parameters(drawn: dict[str, ReportFigure], whole: Path) -> None:
     table = drawn["figure1"].table
     for reading in READINGS:
         for preset in SCENARIOS:
-            labels = table[(table.reading == reading) & (table.scenario == preset)].set_index("policy").case.to_dict()
+            labels = table[(table.reading == reading) & (table.scenario == preset)].set_index("policy").label.to_dict()
             linear, neural = stored.POLICIES[reading]
             values = {"MP-LUCB": (linear, "beta", stored.beta(whole, reading, preset), 1.0)}
             for name, L in stored.tuned_L(whole, "slot-played", preset).items():
@@ -125,20 +125,20 @@ def test_labels_say_what_was_chosen(drawn: dict[str, Drawing], whole: Path) -> N
             assert labels["MP-NUCB"].split()[0] == neural
 
 
-def test_figure_2_counts_the_stored_picks(drawn: dict[str, Drawing], whole: Path) -> None:
+def test_figure_2_counts_the_stored_plays(drawn: dict[str, ReportFigure], whole: Path) -> None:
     table = drawn["figure2"].table
     assert len(table) == 2 * 4 * 6 * 2
     for _, row in table.iterrows():
         column = f"suboptimal_{row.counted}"
         if row.policy in ROLES:
-            picks = stored.proposed(whole, row.reading, row.scenario, row.policy, column)
+            plays = stored.proposed(whole, row.reading, row.scenario, row.policy, column)
         else:
-            picks = stored.baseline(whole, row.reading, row.scenario, row.policy, column)
-        check(row, "picks", picks)
+            plays = stored.baseline(whole, row.reading, row.scenario, row.policy, column)
+        check(row, "plays", plays)
     assert not table.duplicated(["reading", "scenario", "policy", "counted"]).any()
 
 
-def test_figure_3_is_the_stored_regret(drawn: dict[str, Drawing], whole: Path) -> None:
+def test_figure_3_is_the_stored_regret(drawn: dict[str, ReportFigure], whole: Path) -> None:
     table = drawn["figure3"].table
     assert len(table) == 3 * 9 * 3 * 2
     for reading, role in stored.FIGURE_3:
@@ -150,7 +150,7 @@ def test_figure_3_is_the_stored_regret(drawn: dict[str, Drawing], whole: Path) -
                 check(only(table, **at, divided_by_M=True), "regret", values / users)
 
 
-def test_figure_4_takes_out_what_a_replication_adds_to_all(drawn: dict[str, Drawing], whole: Path) -> None:
+def test_figure_4_removes_the_mean_of_each_replication(drawn: dict[str, ReportFigure], whole: Path) -> None:
     """And widens what is left by Morey's factor, the root of 6/5 for six betas."""
     table = drawn["figure4"].table
     assert len(table) == 5 * 6 * 3
@@ -173,7 +173,7 @@ def test_figure_4_takes_out_what_a_replication_adds_to_all(drawn: dict[str, Draw
                 assert row.replications == (5 if key == "slot-played" else 4)
 
 
-def test_the_map_has_the_margin_over_the_best_baseline(drawn: dict[str, Drawing], whole: Path) -> None:
+def test_map_shows_the_margin_over_the_best_baseline(drawn: dict[str, ReportFigure], whole: Path) -> None:
     table = drawn["map"].table
     assert len(table) == 4 * 6 * 2
     for clear, key in stored.MAP.items():
@@ -206,7 +206,7 @@ LEGENDS = {
 
 @pytest.mark.parametrize("narrow", [False, True], ids=["wide", "narrow"])
 @pytest.mark.parametrize("name", [*PANELS, "reading-none"])
-def test_a_drawing_says_what_it_shows(picture: Picture, name: str, narrow: bool) -> None:
+def test_panels_have_titles_and_labels(picture: Picture, name: str, narrow: bool) -> None:
     figure = picture(name, narrow)
     width, _ = figure.get_size_inches()
     assert width <= 5 if narrow else width >= 8
@@ -228,7 +228,7 @@ def test_a_drawing_says_what_it_shows(picture: Picture, name: str, narrow: bool)
         assert sorted(text.get_text() for text in found.get_texts()) == sorted(legend)
 
 
-def test_lines_of_figure_1_are_its_table(drawn: dict[str, Drawing], picture: Picture) -> None:
+def test_lines_of_figure_1_are_its_table(drawn: dict[str, ReportFigure], picture: Picture) -> None:
     table = drawn["figure1"].table
     for narrow in (False, True):
         panels = picture("figure1", narrow).axes
@@ -249,15 +249,15 @@ def test_lines_of_figure_1_are_its_table(drawn: dict[str, Drawing], picture: Pic
     assert titles == [find(reading).title for reading in READINGS]
 
 
-def test_bars_of_figure_2_are_its_table(drawn: dict[str, Drawing], picture: Picture) -> None:
+def test_bars_of_figure_2_are_its_table(drawn: dict[str, ReportFigure], picture: Picture) -> None:
     table = drawn["figure2"].table
     for place, axes in enumerate(picture("figure2", False).axes):
         at = {"reading": READINGS[place // 4], "scenario": SCENARIOS[place % 4]}
         for bar, role in zip(axes.patches, [*BASELINES, *ROLES], strict=True):
-            assert bar.get_width() == only(table, **at, policy=role, counted="static").picks / 1000  # type: ignore[attr-defined]
+            assert bar.get_width() == only(table, **at, policy=role, counted="static").plays / 1000  # type: ignore[attr-defined]
 
 
-def test_lines_of_figure_3_are_its_table(drawn: dict[str, Drawing], picture: Picture) -> None:
+def test_lines_of_figure_3_are_its_table(drawn: dict[str, ReportFigure], picture: Picture) -> None:
     """Wide, a row for the total and one for its share; narrow, a column for each."""
     table = drawn["figure3"].table
     for narrow in (False, True):
@@ -286,7 +286,7 @@ def test_lines_of_figure_3_are_its_table(drawn: dict[str, Drawing], picture: Pic
             assert seen == {"static", "contextual", "table"}
 
 
-def test_the_ring_of_figure_4_is_the_lowest_point(drawn: dict[str, Drawing], picture: Picture) -> None:
+def test_ring_of_figure_4_is_the_lowest_point(drawn: dict[str, ReportFigure], picture: Picture) -> None:
     table = drawn["figure4"].table
     table = table[table.reference == "static"]
     panels = picture("figure4", False).axes
@@ -297,7 +297,9 @@ def test_the_ring_of_figure_4_is_the_lowest_point(drawn: dict[str, Drawing], pic
         assert rings == ([[[lowest.beta, lowest.regret]]] if line.regret.nunique() > 1 else [])
 
 
-def test_hollow_marks_of_the_map_hold_zero(drawn: dict[str, Drawing], picture: Picture) -> None:
+def test_hollow_marks_of_the_map_are_intervals_that_contain_zero(
+    drawn: dict[str, ReportFigure], picture: Picture
+) -> None:
     table = drawn["map"].table
     for preset, axes in zip(SCENARIOS, picture("map", False).axes, strict=True):
         lines = [line for line in axes.get_lines() if len(line.get_xydata()) != 2 or line.get_marker() != "None"]
@@ -311,7 +313,7 @@ def test_hollow_marks_of_the_map_hold_zero(drawn: dict[str, Drawing], picture: P
             np.testing.assert_array_equal(marks.get_xydata(), level[["clear", "margin"]].to_numpy())
 
 
-def test_every_colour_has_one_for_the_dark() -> None:
+def test_every_colour_has_a_dark_replacement() -> None:
     assert {colour for colour, _, _ in STYLES.values()} <= set(DARK)
     assert len(set(DARK.values())) == len(DARK)
     assert len({(colour, str(dash)) for colour, dash, _ in STYLES.values()}) == len(STYLES)
@@ -324,7 +326,7 @@ def numbers(text: str) -> list[float]:
     return [float(n.replace(",", "")) for n in re.findall(r"[-+]?\d[\d,]*(?:\.\d+)?", text)]
 
 
-def test_every_figure_has_words(drawn: dict[str, Drawing]) -> None:
+def test_every_figure_has_title_caption_and_alternative_text(drawn: dict[str, ReportFigure]) -> None:
     for drawing in drawn.values():
         assert len(drawing.caption) > 20
         assert drawing.title
@@ -344,21 +346,23 @@ def end_of(folder: Path, reading: str, preset: str, role: str) -> float:
 
 
 @pytest.mark.parametrize(("name", "reading"), [("figure1", "slot-played"), ("reading-cosine", "cosine")])
-def test_words_of_the_curves_are_their_ends(drawn: dict[str, Drawing], whole: Path, name: str, reading: str) -> None:
+def test_alternative_text_of_curves_contains_final_values(
+    drawn: dict[str, ReportFigure], whole: Path, name: str, reading: str
+) -> None:
     for preset in SCENARIOS:
         ends = ", ".join(f"{role} {end_of(whole, reading, preset, role):.0f}" for role in (*BASELINES, *ROLES))
         assert f"{preset}: {ends}" in drawn[name].alternative
 
 
-def test_words_of_the_other_figures_are_their_numbers(drawn: dict[str, Drawing], whole: Path) -> None:
-    picks = {
+def test_alternative_text_of_other_figures_contains_their_numbers(drawn: dict[str, ReportFigure], whole: Path) -> None:
+    plays = {
         name: [
             stored.baseline(whole, "slot-played", "S2", name, f"suboptimal_{count}").mean()
             for count in ("static", "contextual")
         ]
         for name in BASELINES
     }
-    words = ", ".join(f"{name} {fixed:,.0f} ({given:,.0f})" for name, (fixed, given) in picks.items())
+    words = ", ".join(f"{name} {fixed:,.0f} ({given:,.0f})" for name, (fixed, given) in plays.items())
     assert f"{find('slot-played').title}, S2: {words}, MP-LUCB " in drawn["figure2"].alternative
     for reading, role in stored.FIGURE_3:
         regret = [
@@ -377,12 +381,12 @@ def test_words_of_the_other_figures_are_their_numbers(drawn: dict[str, Drawing],
     assert f"S3: {words}" in drawn["map"].alternative
 
 
-def test_a_caption_has_the_horizon(drawn: dict[str, Drawing]) -> None:
+def test_captions_contain_the_horizon(drawn: dict[str, ReportFigure]) -> None:
     for name in ("figure1", "figure2", "figure3", "figure4"):
         assert SIZE.horizon in numbers(drawn[name].caption + drawn[name].alternative)
 
 
-def test_a_caption_names_who_ends_lowest(drawn: dict[str, Drawing]) -> None:
+def test_caption_names_the_policy_with_the_lowest_regret(drawn: dict[str, ReportFigure]) -> None:
     for name, drawing in drawn.items():
         if name.startswith("reading-"):
             named = re.findall(r"([\w-]+) in (S\d)", drawing.caption.partition("Lowest at the end:")[2])

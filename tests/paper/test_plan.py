@@ -7,8 +7,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from idleband.experiments.experiment import Experiment
 
-from idleband.experiments.spec import Experiment
 from idleband.experiments.study import Study
 from idleband.paper.parts import PARTS
 from idleband.paper.plan import (
@@ -17,19 +17,19 @@ from idleband.paper.plan import (
     FIGURE_4,
     QUICK,
     Choices,
-    Run,
+    PlannedStudy,
     Size,
-    Tuning,
-    baseline_cases,
+    TunedParameters,
+    baseline_policies,
     chosen,
-    figure3_run,
-    figure4_run,
+    figure3_study,
+    figure4_study,
     inner_beta,
-    linear_run,
-    neural_run,
+    linear_study,
+    neural_study,
     reported_of,
     tuning_of,
-    tuning_run,
+    tuning_study,
 )
 from idleband.paper.readings import GRID, MAIN, MAP, READINGS, SCENARIOS, SENSED, Reading, find
 from idleband.policies.registry import policy
@@ -41,24 +41,27 @@ SIZE = Size(horizon=1000, replications=6, fewer=5, neural=4, neural_fewer=3, tun
 
 def choices(value: float = 0.5) -> Choices:
     pairs = [(reading, preset) for reading in (*READINGS, *MAP) for preset in SCENARIOS]
-    return {(r.key, p): Tuning(value, {} if r.paths else dict.fromkeys(("mp-ucb", "rca-m"), value)) for r, p in pairs}
+    return {
+        (r.key, p): TunedParameters(value, {} if r.paths else dict.fromkeys(("mp-ucb", "rca-m"), value))
+        for r, p in pairs
+    }
 
 
 @cache
-def runs_of(part: str) -> list[Run]:
-    return [*(tuning_run(SIZE, *pair) for pair in tuning_of(part)), *reported_of(SIZE, part, choices())]
+def studies_of(part: str) -> list[PlannedStudy]:
+    return [*(tuning_study(SIZE, *pair) for pair in tuning_of(part)), *reported_of(SIZE, part, choices())]
 
 
 # --- sizes -----------------------------------------------------------------------------------------------------------
 
 
-def test_sizes() -> None:
+def test_default_sizes() -> None:
     """The paper's horizon, and nowhere fewer replications than its five."""
     assert astuple(Size()) == (100_000, 20, 10, 6, 5, 3, 0)
     assert astuple(QUICK) == (10_000, 3, 3, 3, 3, 1, 0)
 
 
-KINDS = {  # of reported runs, by their folders; what else there is runs fast and often
+KINDS = {  # of reported studies, by their folders; all others are fast
     r"S\d-slot-played-neural": "whole",
     r".*-neural": "diagonal",
     r"S\d-slot-played-0\.\d+": "fewer",
@@ -67,63 +70,63 @@ KINDS = {  # of reported runs, by their folders; what else there is runs fast an
 }
 
 
-def test_replications_of_each_run() -> None:
+def test_replications_of_each_study() -> None:
     assert list(COST) == ["fast", "fewer", "whole", "diagonal"]
     assert [SIZE.of(kind) for kind in COST] == [6, 5, 4, 3]
     seen = set()
     for part in PARTS:
-        for run in runs_of(part):
-            assert run.spec.horizon == 1000
-            if run.folder.endswith("-tuning"):
-                assert (run.spec.replications, run.kind) == (2, "fast")
+        for planned in studies_of(part):
+            assert planned.experiment.horizon == 1000
+            if planned.folder.endswith("-tuning"):
+                assert (planned.experiment.replications, planned.kind) == (2, "fast")
                 continue
-            kind = next((k for pattern, k in KINDS.items() if re.fullmatch(pattern, run.folder)), "fast")
-            assert (run.kind, run.spec.replications) == (kind, SIZE.of(kind)), run.folder
+            kind = next((k for pattern, k in KINDS.items() if re.fullmatch(pattern, planned.folder)), "fast")
+            assert (planned.kind, planned.experiment.replications) == (kind, SIZE.of(kind)), planned.folder
             seen.add(kind)
     assert seen == set(COST)
 
 
-def test_no_replications_but_where_less_hangs_on_them_are_fewer() -> None:
+def test_main_comparisons_have_all_replications() -> None:
     """Every baseline and MP-LUCB of a reading: as many as the main reading has."""
     for reading in READINGS:
-        assert linear_run(SIZE, reading, "S3", choices()).kind == "fast"
-    assert figure3_run(SIZE, MAIN, "MP-LUCB", 2, choices()).kind == figure4_run(SIZE, MAIN).kind == "fast"
+        assert linear_study(SIZE, reading, "S3", choices()).kind == "fast"
+    assert figure3_study(SIZE, MAIN, "MP-LUCB", 2, choices()).kind == figure4_study(SIZE, MAIN).kind == "fast"
 
 
 def test_no_sample_path_is_tuned_on_and_reported() -> None:
     for part in PARTS:
-        for run in runs_of(part):
-            assert run.spec.seed == (1_000_010 if run.folder.endswith("-tuning") else 7)
+        for planned in studies_of(part):
+            assert planned.experiment.seed == (1_000_010 if planned.folder.endswith("-tuning") else 7)
     # streams are (seed, replication, name): that the seeds differ is enough, whatever the replications
     assert Size().tuning_seed != Size().seed
 
 
-def test_a_network_is_told_to_take_longer() -> None:
-    costs = {run.folder: run.cost for part in PARTS for run in runs_of(part)}
+def test_networks_have_a_higher_cost() -> None:
+    costs = {planned.folder: planned.cost for part in PARTS for planned in studies_of(part)}
     assert all((cost > 1) == folder.endswith("-neural") for folder, cost in costs.items())
-    assert costs["S1-slot-played-neural"] > costs["S1-rca-sensed-neural"]  # the whole matrix, and its diagonal
+    assert costs["S1-slot-played-neural"] > costs["S1-rca-sensed-neural"]  # the full matrix, and its diagonal
 
 
 # --- folders ---------------------------------------------------------------------------------------------------------
 
 
-def test_no_two_runs_share_a_folder_with_other_content() -> None:
+def test_every_folder_belongs_to_one_experiment() -> None:
     found: dict[str, Experiment] = {}
     for part in PARTS:
-        for run in runs_of(part):
-            assert found.setdefault(run.folder, run.spec) == run.spec, run.folder
+        for planned in studies_of(part):
+            assert found.setdefault(planned.folder, planned.experiment) == planned.experiment, planned.folder
     for (one, a), (other, b) in combinations(found.items(), 2):
         assert a != b, (one, other)
 
 
 def test_names_of_folders() -> None:
     """Those of the tests' own way to the results."""
-    assert tuning_run(SIZE, find("cosine"), "S2").folder == "S2-cosine-tuning"
-    assert linear_run(SIZE, find("slot-played-0.97"), "S4", choices()).folder == "S4-slot-played-0.97"
-    assert neural_run(SIZE, SENSED, "S3").folder == "S3-rca-sensed-neural"
+    assert tuning_study(SIZE, find("cosine"), "S2").folder == "S2-cosine-tuning"
+    assert linear_study(SIZE, find("slot-played-0.97"), "S4", choices()).folder == "S4-slot-played-0.97"
+    assert neural_study(SIZE, SENSED, "S3").folder == "S3-rca-sensed-neural"
     for reading, role in FIGURE_3:
-        assert figure3_run(SIZE, reading, role, 4, choices()).folder == stored.users_study(reading.key, role, 4)
-    assert figure4_run(SIZE, MAIN).folder == "S1-slot-played-beta"
+        assert figure3_study(SIZE, reading, role, 4, choices()).folder == stored.users_study(reading.key, role, 4)
+    assert figure4_study(SIZE, MAIN).folder == "S1-slot-played-beta"
 
 
 # --- the parts -------------------------------------------------------------------------------------------------------
@@ -133,14 +136,14 @@ OTHERS = ("rca-played", "printed-reward", "printed-indicator", "quadratic", "cos
 
 
 def folders(part: str) -> set[str]:
-    return {run.folder for run in runs_of(part)}
+    return {planned.folder for planned in studies_of(part)}
 
 
 def in_all_scenarios(*names: str) -> set[str]:
     return {f"{preset}-{name}" for preset in stored.SCENARIOS for name in names}
 
 
-def test_parts() -> None:
+def test_list_of_parts() -> None:
     assert list(PARTS) == ["figure1", "figure2", "figure3", "figure4", "readings", "map"]
     assert folders("figure1") == in_all_scenarios(*(f"{r}{w}" for r in BOTH for w in ("", "-neural", "-tuning")))
     assert folders("figure2") == folders("figure1")
@@ -155,18 +158,18 @@ def test_parts() -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_part_is_tuned_for_all_that_it_reports(part: str) -> None:
+def test_all_reported_readings_of_a_part_are_tuned(part: str) -> None:
     """Only the values that its own tuning runs choose are asked for."""
     tuned = {(reading.key, preset): choices()[reading.key, preset] for reading, preset in tuning_of(part)}
     assert list(reported_of(SIZE, part, tuned))
 
 
-# --- cases -----------------------------------------------------------------------------------------------------------
+# --- configured policies ---------------------------------------------------------------------------------------------
 
 
 def test_baselines_are_tuned_and_textbook() -> None:
-    cases = baseline_cases({"mp-ucb": 0.1, "rca-m": 1.0})
-    assert {name: tuple(case.label for case in pair) for name, pair in cases.items()} == {
+    policies = baseline_policies({"mp-ucb": 0.1, "rca-m": 1.0})
+    assert {name: tuple(configured.label for configured in pair) for name, pair in policies.items()} == {
         "mp-random": ("mp-random", "mp-random"),
         "mp-ucb": ("mp-ucb L=0.1", "mp-ucb"),
         "mp-klucb": ("mp-klucb", "mp-klucb"),
@@ -174,21 +177,21 @@ def test_baselines_are_tuned_and_textbook() -> None:
     }
 
 
-def test_cases_of_the_reported_runs() -> None:
+def test_policies_of_the_reported_studies() -> None:
     given = choices(0.1)
-    labels = [case.label for case in linear_run(SIZE, MAIN, "S2", given).spec.policies]
+    labels = [configured.label for configured in linear_study(SIZE, MAIN, "S2", given).experiment.policies]
     tuned, textbook = ["mp-ucb L=0.1", "rca-m L=0.1"], ["mp-ucb", "rca-m"]
     assert sorted(labels) == sorted([*tuned, *textbook, "mp-random", "mp-klucb", "mp-lucb beta=0.1"])
-    (alone,) = linear_run(SIZE, SENSED, "S2", given).spec.policies
+    (alone,) = linear_study(SIZE, SENSED, "S2", given).experiment.policies
     assert alone == policy("mp-lucb-rca", beta=0.1)
     for reading in READINGS:
-        assert neural_run(SIZE, reading, "S1").spec.policies == (reading.neural,)
+        assert neural_study(SIZE, reading, "S1").experiment.policies == (reading.neural,)
 
 
-def test_tuning_runs_hold_the_grids() -> None:
+def test_tuning_studies_contain_the_grids() -> None:
     for reading in READINGS:
-        cases = tuning_run(SIZE, reading, "S1").spec.policies
-        values = [(c.policy.name, c.values["beta" if c.policy.name.startswith("mp-lucb") else "L"]) for c in cases]
+        policies = tuning_study(SIZE, reading, "S1").experiment.policies
+        values = [(c.policy.name, c.values["beta" if c.policy.name.startswith("mp-lucb") else "L"]) for c in policies]
         own = ["mp-ucb", "rca-m"] if reading.key in stored.OWN_BASELINES else []
         assert values == [(name, v) for name in (reading.linear.policy.name, *own) for v in stored.GRID]
 
@@ -196,64 +199,66 @@ def test_tuning_runs_hold_the_grids() -> None:
 def test_figure_3_has_the_policies_with_other_numbers_of_users() -> None:
     """MP-LUCB with the beta of its own reading."""
     assert tuple((reading.key, role) for reading, role in FIGURE_3) == stored.FIGURE_3
-    given = {**choices(10.0), ("rca-sensed", "S1"): Tuning(0.1, {})}
-    cases = (
+    given = {**choices(10.0), ("rca-sensed", "S1"): TunedParameters(0.1, {})}
+    policies = (
         policy("mp-lucb", beta=10.0),
         policy("mp-nucb", covariance="diagonal"),
         policy("mp-lucb-rca", beta=0.1),
     )
     for M in range(1, 10):
-        for (reading, role), case in zip(FIGURE_3, cases, strict=True):
-            spec = figure3_run(SIZE, reading, role, M, given).spec
-            assert spec.policies == (case,)
+        for (reading, role), configured in zip(FIGURE_3, policies, strict=True):
+            spec = figure3_study(SIZE, reading, role, M, given).experiment
+            assert spec.policies == (configured,)
             assert spec.scenario.users == M
-            assert spec.scenario == replace(reading.world, users=M).scenario("S1")
+            assert spec.scenario == replace(reading.settings, users=M).scenario("S1")
 
 
 def test_figure_4_has_every_beta_of_every_reading_with_the_linear_model() -> None:
     assert tuple(reading.key for reading in FIGURE_4) == stored.LINEAR_MODEL
-    for reading, run in zip(FIGURE_4, reported_of(SIZE, "figure4", choices()), strict=True):
-        assert run.spec.policies == tuple(policy(reading.linear, beta=beta) for beta in stored.GRID)
-        assert run.spec.scenario == reading.world.scenario("S1")
+    for reading, planned in zip(FIGURE_4, reported_of(SIZE, "figure4", choices()), strict=True):
+        assert planned.experiment.policies == tuple(policy(reading.linear, beta=beta) for beta in stored.GRID)
+        assert planned.experiment.scenario == reading.settings.scenario("S1")
 
 
 # --- the rule of choice ----------------------------------------------------------------------------------------------
 
 
 def tuned_study(reading: Reading, rewards: dict[str, list[list[float]]]) -> Study:
-    """Tuning runs with final rewards as given: for each policy and value of the grid those of the replications.
+    """Return a tuning study with given final rewards: for each policy and value of the grid, one per replication.
 
     What is not the final reward goes the other way.
     """
     results = []
     for name, table in rewards.items():
         for value, final in zip(GRID, table, strict=True):
-            case = policy(reading.linear, beta=value) if name == "linear" else policy(name, L=value)
+            configured = policy(reading.linear, beta=value) if name == "linear" else policy(name, L=value)
             reward = np.array([[1e6 - r, r] for r in final])
             curves = {"reward": reward, **{f"regret_{k}": reward for k in ("static", "contextual", "genie", "table")}}
-            world = reading.world.scenario("S1")
+            world = reading.settings.scenario("S1")
             t, plays = np.array([10, 1000]), np.zeros((len(final), 10))
-            results.append(Result(world, case.policy.name, case.label, case.values, 0, t, curves, plays))
-    return Study(reading.world.scenario("S1"), 0, tuple(results))
+            results.append(
+                Result(world, configured.policy.name, configured.label, configured.values, 0, t, curves, plays)
+            )
+    return Study(reading.settings.scenario("S1"), 0, tuple(results))
 
 
 RISING = [[1.0], [2.0], [3.0], [4.0], [5.0], [6.0]]
 
 
-def test_the_highest_mean_is_chosen() -> None:
+def test_highest_mean_is_chosen() -> None:
     peak = [[1.0, 9.0], [6.0, 6.0], [2.0, 9.5], [1.0, 2.0], [0.0, 11.0], [0.0, 0.0]]  # means 5, 6, 5.75, ...
     study = tuned_study(MAIN, {"linear": peak, "mp-ucb": [[r[0]] for r in RISING], "rca-m": RISING[::-1]})
-    assert chosen(MAIN, study) == Tuning(0.5, {"mp-ucb": 1000.0, "rca-m": 0.1})
+    assert chosen(MAIN, study) == TunedParameters(0.5, {"mp-ucb": 1000.0, "rca-m": 0.1})
 
 
-def test_the_smallest_is_chosen_of_equals() -> None:
+def test_smallest_value_is_chosen_in_configured_of_a_tie() -> None:
     flat, two = [[4.0]] * 6, [[1.0], [1.0], [3.0], [2.0], [3.0], [3.0]]
     study = tuned_study(MAIN, {"linear": two, "mp-ucb": flat, "rca-m": RISING})
-    assert chosen(MAIN, study) == Tuning(1.0, {"mp-ucb": 0.1, "rca-m": 1000.0})
+    assert chosen(MAIN, study) == TunedParameters(1.0, {"mp-ucb": 0.1, "rca-m": 1000.0})
 
 
-def test_where_baselines_are_anothers_only_beta_is_chosen() -> None:
-    assert chosen(SENSED, tuned_study(SENSED, {"linear": RISING})) == Tuning(1000.0, {})
+def test_only_beta_is_tuned_where_another_reading_has_the_baselines() -> None:
+    assert chosen(SENSED, tuned_study(SENSED, {"linear": RISING})) == TunedParameters(1000.0, {})
 
 
 @pytest.mark.parametrize(
@@ -265,5 +270,5 @@ def test_where_baselines_are_anothers_only_beta_is_chosen() -> None:
         ([[1.0]] * 6, 0.5),
     ],
 )
-def test_the_inner_beta_is_never_an_end(rewards: list[list[float]], inner: float) -> None:
+def test_inner_beta_is_never_an_end_of_the_grid(rewards: list[list[float]], inner: float) -> None:
     assert inner_beta(MAIN, tuned_study(MAIN, {"linear": rewards})) == inner

@@ -17,7 +17,7 @@ from idleband.paper.readings import (
     SCENARIOS,
     SENSED,
     Reading,
-    World,
+    ScenarioSettings,
     find,
     map_reading,
 )
@@ -28,7 +28,7 @@ from tests.paper import stored
 ALL = tuple(dict.fromkeys((*READINGS, *MAP)))
 
 
-def test_the_readings() -> None:
+def test_list_of_readings() -> None:
     assert {r.key: (r.linear.policy.name, r.neural.policy.name) for r in READINGS} == stored.POLICIES
     assert len({r.title for r in ALL}) == len({r.key for r in ALL}) == len(ALL) == 8 + 5
     assert (MAIN.key, SENSED.key) == ("slot-played", "rca-sensed")
@@ -38,14 +38,14 @@ def test_the_readings() -> None:
 @pytest.mark.parametrize("reading", ALL, ids=lambda reading: reading.key)
 @pytest.mark.parametrize("preset", SCENARIOS)
 def test_every_reading_is_a_valid_experiment(reading: Reading, preset: str) -> None:
-    spec = experiment(reading.world.scenario(preset), [reading.linear, reading.neural, *map(policy, BASELINES)])
+    spec = experiment(reading.settings.scenario(preset), [reading.linear, reading.neural, *map(policy, BASELINES)])
     assert (spec.scenario.name, spec.scenario.users, spec.scenario.K) == (preset, 5, 10)
-    chances, _ = spec.scenario.mean_rewards(spec.scenario.theta(0, 0))
-    good = (chances - 0.1) / (spec.scenario.table_means - 0.1)
-    assert good == pytest.approx([1.0 if reading.key == "none" else reading.world.clear] * 10, abs=1e-6)
+    means, _ = spec.scenario.mean_rewards(spec.scenario.theta(0, 0))
+    good = (means - 0.1) / (spec.scenario.table_means - 0.1)
+    assert good == pytest.approx([1.0 if reading.key == "none" else reading.settings.clear] * 10, abs=1e-6)
 
 
-def test_the_main_reading_is_the_preset_itself() -> None:
+def test_main_reading_uses_the_presets() -> None:
     """Contexts that matter, states seen only where they are played, and the whole matrix of each network."""
     assert MAIN.world.scenario("S3") == scenario("S3")
     assert CLEAR == 0.7
@@ -53,7 +53,7 @@ def test_the_main_reading_is_the_preset_itself() -> None:
     assert [r.key for r in READINGS if r.neural.values["covariance"] == "full"] == ["slot-played"]
 
 
-def test_what_the_readings_see() -> None:
+def test_sensing_of_the_readings() -> None:
     sensed = {r.key for r in ALL if r.world.sensing == "all"}
     assert sensed == {"rca-sensed", "printed-reward", "printed-indicator"}
     models = {r.key: r.world.model for r in READINGS if r.world.model != "linear"}
@@ -65,32 +65,32 @@ def test_what_the_readings_see() -> None:
     ]
 
 
-def test_baselines_never_see_more_than_they_play() -> None:
+def test_baselines_observe_played_channels_only() -> None:
     """A reading has baselines of its own, in its own world, or those of a reading on the same sample paths."""
     for reading in ALL:
         assert bool(reading.paths) == (reading.key not in stored.OWN_BASELINES)
         owner = find(reading.paths) if reading.paths else reading
         assert not owner.paths
         assert owner.world.sensing == "played"
-        assert replace(owner.world, sensing=reading.world.sensing) == reading.world
+        assert replace(owner.world, sensing=reading.settings.sensing) == reading.settings
 
 
-def test_the_map_passes_through_the_main_reading() -> None:
+def test_map_contains_the_main_reading() -> None:
     assert tuple(stored.MAP) == MAP_CLEAR
     assert [r.key for r in MAP] == list(stored.MAP.values())
     assert MAP[2] is MAIN is map_reading(0.7)
     for clear, reading in zip(MAP_CLEAR, MAP, strict=True):
-        assert reading.world == World(clear=clear)
+        assert reading.settings == ScenarioSettings(clear=clear)
         assert (reading.linear, reading.paths) == (MAIN.linear, "")
         assert reading is MAIN or f"{clear:g}" in reading.title
 
 
-def test_found_by_key() -> None:
+def test_readings_are_found_by_key() -> None:
     assert all(find(reading.key) is reading for reading in ALL)
     with pytest.raises(StopIteration):
         find("slot-plaid")
 
 
-def test_a_world_that_cannot_be_is_refused() -> None:
+def test_impossible_scenario_settings_are_refused() -> None:
     with pytest.raises(InputError, match="users = 11"):
-        World(users=11).scenario("S1")
+        ScenarioSettings(users=11).scenario("S1")

@@ -10,7 +10,7 @@ from idleband.paper.readings import MAIN, MAP, READINGS, SENSED, Reading
 from idleband.paper.summary import (
     MARKS,
     PER_READING,
-    Cell,
+    SummaryCell,
     claims_csv,
     in_short,
     map_in_short,
@@ -33,7 +33,7 @@ def judged(
     claim: str, reading: Reading, role: str, verdict: str, against: str = "tuned", reference: str = ""
 ) -> Judgement:
     comparison = Comparison("in S1", np.array(DIFFERENCES[verdict]))
-    one = Judgement(claim, reading, role, reference or REFERENCES[claim], against, (comparison,), "a slot")
+    one = Judgement(claim, reading, role, reference or REFERENCES[claim], against, (comparison,), "per slot")
     assert one.verdict == verdict
     return one
 
@@ -45,29 +45,29 @@ def both(claim: str, reading: Reading, role: str, tuned: str, textbook: str = ""
     return [*(judged(claim, reading, role, other, a, "another") for a in ("tuned", "textbook")), *shown]
 
 
-def test_every_claim_but_the_worked_example_stands_under_each_reading() -> None:
+def test_summary_has_every_claim_but_the_worked_example() -> None:
     assert PER_READING == ("C1", "C2", "C3", "C3b", "C4", "C5b")
     assert set(PER_READING) | {"C5"} == set(CLAIMS)
     assert set(MARKS) == set(DIFFERENCES)
     assert len(set(MARKS.values())) == 3
 
 
-def test_the_papers_own_reference_against_tuned_baselines_is_shown() -> None:
+def test_summary_uses_the_regret_of_the_paper_and_tuned_baselines() -> None:
     claims = [*both("C1", SENSED, "MP-NUCB", "holds", "undecided"), *both("C5b", SENSED, "MP-LUCB", "fails")]
     ((reading, row),) = summary(claims)
     assert reading is SENSED
     assert row == {
-        "C1": [Cell("MP-NUCB", "holds", "undecided")],
+        "C1": [SummaryCell("MP-NUCB", "holds", "undecided")],
         "C2": [],
         "C3": [],
         "C3b": [],
         "C4": [],
-        "C5b": [Cell("MP-LUCB", "fails")],
+        "C5b": [SummaryCell("MP-LUCB", "fails")],
     }
     assert [str(cell) for cell in (*row["C1"], *row["C5b"])] == ["holds*", "fails"]
 
 
-def test_the_summary_asks_for_every_number_of_users() -> None:
+def test_summary_of_c3_uses_all_numbers_of_users() -> None:
     """C3 and C3b: a regret that rises up to M = 5 and falls then does not rise with M."""
     shown = {("static regret", "M = 1 to 9", "C3"): "fails", ("static regret", "M = 1 to 9", "C3b"): "undecided"}
     claims = [
@@ -77,16 +77,16 @@ def test_the_summary_asks_for_every_number_of_users() -> None:
         )
     ]
     ((_, row),) = summary(claims)
-    assert row["C3"] == [Cell("MP-LUCB", "fails"), Cell("MP-NUCB", "fails")]
-    assert row["C3b"] == [Cell("MP-LUCB", "undecided"), Cell("MP-NUCB", "undecided")]
+    assert row["C3"] == [SummaryCell("MP-LUCB", "fails"), SummaryCell("MP-NUCB", "fails")]
+    assert row["C3b"] == [SummaryCell("MP-LUCB", "undecided"), SummaryCell("MP-NUCB", "undecided")]
 
 
-def test_readings_stand_in_their_order() -> None:
+def test_readings_are_in_their_order() -> None:
     claims = [judged("C4", reading, "MP-LUCB", "holds", "") for reading in READINGS[::-1]]
     assert [reading for reading, _ in summary(claims)] == list(READINGS)
 
 
-def test_in_short() -> None:
+def test_sentences_count_the_verdicts() -> None:
     claims = [
         *(one for reading in READINGS[:3] for one in both("C1", reading, "MP-LUCB", "holds", "fails")),
         *both("C1", READINGS[3], "MP-LUCB", "fails"),
@@ -99,11 +99,11 @@ def test_in_short() -> None:
     assert short["C1"] == "MP-LUCB: holds in 3, fails in 1 of 4 readings; MP-NUCB: undecided in 1 of 1 reading."
     assert short["C4"] == "MP-LUCB: undecided in 1 of 1 reading."
     assert short["C2"] == short["C3"] == short["C3b"] == short["C5b"] == ""
-    assert short["C5"].startswith("Holds: with 5 and 5 sub-optimal picks the two policies lose 0.324 and 0.295;")
+    assert short["C5"].startswith("Holds: with 5 and 5 sub-optimal plays the two policies lose 0.324 and 0.295;")
     assert in_short([]) == {**dict.fromkeys(PER_READING, ""), "C5": short["C5"]}
 
 
-def test_the_map_in_short() -> None:
+def test_map_is_summarised_in_one_sentence() -> None:
     words = ("holds", "holds", "undecided", "fails", "fails", "fails")
     claims = [one for reading, word in zip(MAP, words, strict=True) for one in both("C1", reading, "MP-LUCB", word)]
     claims += [*both("C1", MAIN, "MP-NUCB", "holds"), *both("C1", SENSED, "MP-LUCB", "holds")]
@@ -116,13 +116,13 @@ def test_the_map_in_short() -> None:
 
 
 @pytest.mark.parametrize("missing", [0, 2, 5])
-def test_no_map_in_short_where_a_world_is_missing(missing: int) -> None:
+def test_no_map_sentence_where_a_reading_is_missing(missing: int) -> None:
     claims = [one for i, r in enumerate(MAP) if i != missing for one in both("C1", r, "MP-LUCB", "holds")]
     assert map_in_short(claims) == ""
     assert "\n\n\n" not in summary_markdown(claims, SIZE)
 
 
-def test_of_nothing() -> None:
+def test_summary_without_verdicts() -> None:
     assert summary([]) == []
     assert map_in_short([]) == ""
     _, worked = claims_csv([]).splitlines()

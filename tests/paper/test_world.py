@@ -99,7 +99,7 @@ def long_run_variance(P: Floats, f: Floats) -> float:
 
 
 def pair_chain(P: Floats) -> Floats:
-    """The chain of (s_t, s_t+1): from (i, j) to (j, k) with chance P[j, k]."""
+    """The chain of (s_t, s_t+1): from (i, j) to (j, k) with probability P[j, k]."""
     S = len(P)
     Q = np.zeros((S, S, S, S))
     for j in range(S):
@@ -212,7 +212,7 @@ def test_contexts_are_uniform_and_independent() -> None:
 
 
 class RewardModel(NamedTuple):
-    """A channel's threshold reward under n >= 0: 0.1 + 0.9 times a coin of chance `clear` in good slots, 0 in bad."""
+    """The threshold reward of a channel for n >= 0: 0.1 + 0.9 times a coin of probability `clear` in good slots."""
 
     mean: float
     variance: float  # of one slot
@@ -227,10 +227,10 @@ def reward_distributions(world: ib.Scenario, theta: Floats) -> list[RewardModel]
     assert error == 0
     models = []
     for P, good, c in zip(world.transition, world.good, clear, strict=True):
-        chance = path_parameters(P) @ (good * c)
+        probability = path_parameters(P) @ (good * c)
         spread = 0.81 * path_parameters(P) @ (good * c * (1 - c))
         long_run = long_run_variance(P, 0.9 * c * good) + spread
-        models.append(RewardModel(0.1 + 0.9 * chance, 0.81 * chance * (1 - chance), long_run))
+        models.append(RewardModel(0.1 + 0.9 * probability, 0.81 * probability * (1 - probability), long_run))
     return models
 
 
@@ -248,7 +248,7 @@ def test_random_play_earns_m_times_the_mean_of_all(users: int) -> None:
     world = ib.scenario("S1", users=users)
     result = ib.simulate(world, "mp-random", horizon=slots, replications=R, seed=2)
     K, M = world.K, world.users
-    one, two = M / K, M * (M - 1) / (K * (K - 1))  # the chance that a channel is picked, and that a pair is
+    one, two = M / K, M * (M - 1) / (K * (K - 1))  # probabilities that a channel is played, and that a pair is
     exact, variance = 0.0, 0.0
     for replication in range(R):  # each has a theta of its own
         models = reward_distributions(world, world.theta(2, replication))
@@ -257,7 +257,7 @@ def test_random_play_earns_m_times_the_mean_of_all(users: int) -> None:
         within_slot = one * squares + two * (mu.sum() ** 2 - mu @ mu) - (one * mu.sum()) ** 2
         between_slots = one**2 * sum(
             model.long_run - model.variance for model in models
-        )  # picks are drawn anew every slot
+        )  # channels are drawn again in every slot
         exact += M * mu.mean() / R
         variance += (within_slot + between_slots) / slots / R**2
     assert abs(result.reward[:, -1].mean() / slots - exact) < 5 * math.sqrt(variance)
@@ -292,20 +292,20 @@ def environment(slots: pd.DataFrame) -> pd.DataFrame:
         ("mp-random", {"availability": [[0, 1] * 5, [1, 0] * 5]}),
     ],
 )
-def test_path_does_not_depend_on_who_plays_on_it(policy: str, changes: dict[str, object]) -> None:
+def test_sample_path_does_not_depend_on_the_policy(policy: str, changes: dict[str, object]) -> None:
     usual, other = slots_of("mp-random"), slots_of(policy, **changes)
     pd.testing.assert_frame_equal(environment(other), environment(usual), check_exact=True)
     blind = policy == "mp-random" and "sensing" in changes  # it does not look at states
     assert (other["picked"] == usual["picked"]).all() == blind
 
 
-def test_states_and_contexts_have_streams_of_their_own() -> None:
+def test_states_and_contexts_have_separate_streams() -> None:
     world = new_path(WORLDS["S1"], 6, 7, WORLDS["S1"].theta(6, 7))
     assert world.state_rng.tolist() == stream(6, 7, STATES).tolist()
     assert world.context_rng.tolist() == stream(6, 7, CONTEXTS).tolist()
 
 
-def test_other_seeds_and_replications_are_other_paths() -> None:
+def test_seeds_and_replications_have_different_sample_paths() -> None:
     both = slots_of("mp-random", replications=2)
     first, second = (both[both["replication"] == i].reset_index(drop=True) for i in (0, 1))
     other = slots_of("mp-random", seed=1)
@@ -315,6 +315,6 @@ def test_other_seeds_and_replications_are_other_paths() -> None:
         assert not (a["perturbation"] == b["perturbation"]).any()
 
 
-def test_a_replication_does_not_depend_on_how_many_there_are() -> None:
+def test_replication_does_not_depend_on_the_number_of_replications() -> None:
     two = slots_of("mp-random", replications=2)
     pd.testing.assert_frame_equal(two[two["replication"] == 0], slots_of("mp-random"), check_exact=True)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from idleband import validation
 from idleband.errors import InputError, unknown
-from idleband.policies.registry import ConfiguredPolicy, policy
 from idleband.scenario.build import scenario
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.scenario import Scenario
@@ -37,25 +36,6 @@ def preset_range(what: str) -> list[str]:
     if first not in PRESETS or last not in PRESETS or presets.index(first) > presets.index(last):
         raise InputError(f"scenario {what}: must be FIRST..LAST, two of {', '.join(presets)} in this order")
     return presets[presets.index(first) : presets.index(last) + 1]
-
-
-def read_policy(text: str) -> ConfiguredPolicy:
-    """Return a policy written as NAME or file.py:NAME, followed by :key=value,key=value."""
-    head, settings = text, ""
-    if "=" in text:
-        head, _, settings = text[: text.index("=")].rpartition(":")
-        settings += text[text.index("=") :]
-        if not head:
-            raise InputError(f"--policy {text}: must be NAME:key=value,key=value")
-    parameters = {}
-    for setting in filter(None, settings.split(",")):
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise InputError(f"--policy {text}: '{setting}' must be key=value")
-        if key.strip() in parameters:
-            raise InputError(f"--policy {text}: {key.strip()} is given twice")
-        parameters[key.strip()] = value.strip()
-    return policy(head, **parameters)
 
 
 def output_folder(options: argparse.Namespace, name: str) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from idleband.cli.arguments import output_folder, preset_range, read_policy, read_scenario, thread_count
+from idleband.cli.arguments import output_folder, preset_range, read_scenario, thread_count
 from idleband.cli.parser import SCALES, SHORTLIST
 from idleband.cli.progress import ProgressBar
 from idleband.durable import write_durably
@@ -17,7 +17,7 @@ from idleband.experiments.run import StudyRequest, run_experiment, run_experimen
 from idleband.experiments.spec import every_policy, experiment, read_experiment
 from idleband.experiments.store import check_place
 from idleband.experiments.study import Study
-from idleband.paper.run import SETTINGS
+from idleband.paper.folder import SETTINGS
 from idleband.policies.registry import POLICIES, policy
 from idleband.reporting.plots import learned_figure, regret_figure, reward_figure, save_figure
 from idleband.reporting.prediction_error import learned_rows, learned_text
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
     scale = choice(options.scale, "--scale", SCALES)
     size = {key: getattr(options, key) for key in ("horizon", "replications", "seed")}
     size = {key: value for key, value in size.items() if value is not None}
-    policies = [read_policy(text) for text in options.policy or ()]
+    policies = [policy(text) for text in options.policy or ()]
     if options.what.endswith(".toml"):
         spec = read_experiment(Path(options.what), policies, **size)
         if options.perturbation is not None:
@@ -70,7 +70,7 @@ def compare(options: argparse.Namespace) -> None:
             raise InputError(
                 f"scenario.name = {scenario.name!r}: is the name of a file that compare writes; choose another"
             )
-    policies = [read_policy(text) for text in options.policy or ()]
+    policies = [policy(text) for text in options.policy or ()]
     if options.all or not policies:
         named = {configured.label for configured in policies}
         listed = every_policy() if options.all else [policy(name) for name in SHORTLIST]
@@ -106,7 +106,7 @@ def compare(options: argparse.Namespace) -> None:
 def learned(options: argparse.Namespace) -> None:
     """Compare predicted with true perturbations and print the errors."""
     scenario = read_scenario(options.what, options.perturbation)
-    policies = [read_policy(text) for text in options.policy or ("mp-lucb", "mp-nucb")]
+    policies = [policy(text) for text in options.policy or ("mp-lucb", "mp-nucb")]
     size = experiment(scenario, policies, options.horizon, options.replications, options.seed)
     T, R, seed = size.horizon, size.replications, size.seed
     for configured in policies:
@@ -133,9 +133,9 @@ def plot(options: argparse.Namespace) -> None:
     """Draw the figures of a folder of run, compare or reproduce again."""
     scale, folder = choice(options.scale, "--scale", SCALES), Path(options.folder)
     if (folder / SETTINGS).exists():
-        from idleband.paper.page import write_report
+        from idleband.paper.report import write_report
 
-        for path in sorted(write_report(folder).report.with_name("figures").glob("*.png")):
+        for path in sorted(write_report(folder).path.with_name("figures").glob("*.png")):
             print(path)
         return
     folders = [folder]

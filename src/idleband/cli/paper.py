@@ -9,11 +9,11 @@ from time import perf_counter
 from idleband.cli.arguments import output_folder, thread_count
 from idleband.cli.progress import ProgressBar
 from idleband.errors import unknown
-from idleband.paper.page import Page, write_report
+from idleband.paper.folder import check_size
 from idleband.paper.parts import PARTS
 from idleband.paper.plan import QUICK, Size
-from idleband.paper.run import check_size
-from idleband.paper.run import reproduce as run_parts
+from idleband.paper.report import Report, write_report
+from idleband.paper.reproduce import reproduce as run_parts
 from idleband.paper.summary import claim_rows, summary_text
 
 
@@ -31,30 +31,30 @@ def reproduce(options: argparse.Namespace) -> None:
     with ProgressBar(rate=False) as bar:
         run_parts(out, size, options.only or tuple(PARTS), threads=thread_count(options), progress=bar)
         bar.message("drawing")
-        page = write_report(out)
-    _print_page(options, page, f"{perf_counter() - start:.0f} s; ")
+        written = write_report(out)
+    _print_report(options, written, f"{perf_counter() - start:.0f} s; ")
 
 
 def report(options: argparse.Namespace) -> None:
     """Write the report again from stored results."""
-    _print_page(options, write_report(Path(options.folder)))
+    _print_report(options, write_report(Path(options.folder)))
 
 
-def _print_page(options: argparse.Namespace, page: Page, elapsed: str = "") -> None:
+def _print_report(options: argparse.Namespace, written: Report, elapsed: str = "") -> None:
     if options.json:
         answer = {
-            "report": str(page.report),
-            "size": asdict(page.size),
-            "missing": page.missing,
-            "seconds": page.seconds,
-            "claims": claim_rows(page.claims),
+            "report": str(written.path),
+            "size": asdict(written.size),
+            "missing": written.missing,
+            "seconds": written.seconds,
+            "claims": claim_rows(written.claims),
         }
         print(json.dumps(answer, indent=1, allow_nan=False))
         return
-    print(summary_text(page.claims))
-    if page.missing:
-        print(f"\nnot run: {', '.join(page.missing)}\nto continue: {page.command}")
-    if page.size.horizon < Size().horizon:
-        print(f"\nshort version ({page.size.horizon:,} slots): verdicts at this size are not conclusive")
-    print(f"\n{elapsed}{page.seconds / 60:.1f} minutes of processor time in the results")
-    print(f"report:  {page.report}\nclaims:  {page.report.with_name('claims.csv')}")
+    print(summary_text(written.claims))
+    if written.missing:
+        print(f"\nnot run: {', '.join(written.missing)}\nto continue: {written.command}")
+    if written.size.horizon < Size().horizon:
+        print(f"\nshort version ({written.size.horizon:,} slots): verdicts at this size are not conclusive")
+    print(f"\n{elapsed}{written.seconds / 60:.1f} minutes of processor time in the results")
+    print(f"report:  {written.path}\nclaims:  {written.path.with_name('claims.csv')}")

@@ -7,8 +7,8 @@ from typing import Any
 
 from idleband import validation
 from idleband.allocator.settings import Settings
-from idleband.cli.arguments import read_policy
 from idleband.errors import InputError
+from idleband.policies.registry import policy
 
 
 def serve(options: argparse.Namespace) -> None:
@@ -50,7 +50,7 @@ def _allocator_settings(options: argparse.Namespace) -> Settings | None:
         if given:
             raise InputError(f"--set {options.set[0]}: must come with --policy")
         return None
-    configured = read_policy(options.policy)
+    configured = policy(options.policy)
     file, colon, _ = options.policy.partition(".py:")
     name = f"{file}.py:{configured.policy.name}" if colon else configured.policy.name
     size = {key: getattr(options, key) for key in ("channels", "users", "dimension")}

@@ -1,1 +1,1 @@
-"""The paper, regenerated and judged: readings -> plan -> run -> claims and figures -> one page."""
+"""Reproduction of the paper: readings, planned studies, claims with verdicts, figures and one report."""

@@ -1,16 +1,16 @@
-"""The paper's claims, judged: each under every reading it applies to, from the stored runs alone.
+"""Verdicts on the claims of the paper, under every reading to which they apply, from the stored studies.
 
     C1  MP-LUCB and MP-NUCB have the lowest regret in S1 to S4
-    C2  they pick sub-optimal channels less often
+    C2  they play sub-optimal channels less often
     C3  the regret rises with M in S1
     C3b the same for the regret divided by M, as figure 1 shows it
     C4  neither a small nor a large beta is best in S1
-    C5  the structure of the sub-optimal picks matters, not their number alone: the worked example of section V-C
-    C5b their sub-optimal picks have the more reasonable structure, as section V-C says: each costs less
+    C5  the structure of sub-optimal plays matters, not only their number: the worked example of section V-C
+    C5b their sub-optimal plays have the more reasonable structure, as section V-C claims: each costs less
 
 A claim is a list of comparisons, each a paired difference over replications on the same sample paths. It *holds* if
 every comparison agrees with it at the 5% level: a conjunction needs no correction. It *fails* if at least one
-comparison is reversed at the 5% level after Holm's correction over all of the claim's comparisons. Else it is
+comparison is reversed at the 5% level after Holm's correction over all comparisons of the claim. Otherwise it is
 *undecided*.
 """
 
@@ -34,7 +34,7 @@ from idleband.paper.readings import (
     USERS,
     Reading,
 )
-from idleband.paper.run import Evidence, final
+from idleband.paper.stored import StoredStudies, final
 from idleband.scenario.build import scenario
 from idleband.simulation.result import Result
 from idleband.simulation.statistics import Interval, p_value, paired_difference
@@ -45,17 +45,17 @@ PAPERS_REPLICATIONS = 5
 
 CLAIMS = {
     "C1": "MP-LUCB and MP-NUCB have the lowest regret in S1 to S4",
-    "C2": "they pick sub-optimal channels less often",
+    "C2": "they play sub-optimal channels less often",
     "C3": "regret rises with the number of users M in S1",
     "C3b": "regret divided by M rises with M in S1",
     "C4": "neither a small nor a large beta is best in S1",
-    "C5": "the structure of sub-optimal picks matters, not their number alone (the worked example)",
-    "C5b": "the structure of their sub-optimal picks is more reasonable: each costs less",
+    "C5": "the structure of sub-optimal plays matters, not only their number (the worked example)",
+    "C5b": "the structure of their sub-optimal plays is more reasonable: each costs less",
 }
 
 
 class Comparison(NamedTuple):
-    """One paired difference. Positive: it agrees with the claim."""
+    """One paired difference. It is positive where it agrees with the claim."""
 
     what: str  # "in S1 against rca-m"
     differences: Floats  # (R,) one for each replication
@@ -69,16 +69,16 @@ class Comparison(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """A verdict and what it rests on."""
+    """A verdict with the comparisons that lead to it."""
 
     claim: str  # a key of CLAIMS
     reading: Reading
     policy: str  # MP-LUCB, MP-NUCB, or "" where the claim is not about a policy
-    reference: str  # what is compared: a regret, a count, or a cost
-    against: str  # how the other side was set: "tuned" or "textbook" baselines, or ""
+    reference: str  # the compared quantity: a regret, a count or a cost
+    against: str  # "tuned" or "textbook" baselines, a range of M, or ""
     comparisons: tuple[Comparison, ...]
     unit: str  # of the differences
-    note: str = ""  # what else the reader must know
+    note: str = ""
 
     @property
     def verdict(self) -> str:
@@ -86,7 +86,7 @@ class Judgement(NamedTuple):
 
     @property
     def verdict_of_five(self) -> str:
-        """The verdict from as many replications as the paper has; empty where there are no more of them."""
+        """The verdict from the first five replications, as many as the paper has; empty where there are no more."""
         if self.replications <= PAPERS_REPLICATIONS:
             return ""
         return verdict([c.first(PAPERS_REPLICATIONS) for c in self.comparisons])
@@ -97,7 +97,7 @@ class Judgement(NamedTuple):
 
     @property
     def why(self) -> str:
-        """One sentence, from the comparison that decides."""
+        """One sentence about the comparison that decides."""
         total, found = len(self.comparisons), self.verdict
         deciding: Sequence[Comparison] = self.comparisons
         if found == FAILS:
@@ -118,7 +118,7 @@ class Judgement(NamedTuple):
 
 
 def verdict(comparisons: Sequence[Comparison]) -> str:
-    """The rule at the top of this file."""
+    """Apply the rule in the docstring of this module."""
     if all(map(_agrees, comparisons)):
         return HOLDS
     return FAILS if reversals(comparisons) else UNDECIDED
@@ -129,8 +129,8 @@ def _agrees(comparison: Comparison) -> bool:
 
 
 def reversals(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons whose sign is against the claim, at the 5% level by Holm's method over all of them."""
-    # One that agrees counts in the family as a test that rejects nothing.
+    """Return the comparisons that contradict the claim at the 5% level, by Holm's method over all of them."""
+    # A comparison that agrees counts as a test that rejects nothing.
     p = [p_value(c.differences) if c.interval.mean < 0 else 1.0 for c in comparisons]
     found = []
     for step, i in enumerate(sorted(range(len(p)), key=p.__getitem__)):
@@ -141,7 +141,7 @@ def reversals(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _signed(x: float) -> str:
-    return f"{x:+.3g}" if abs(x) > 1e-12 else "0"  # no rounding errors of sums that should be equal
+    return f"{x:+.3g}" if abs(x) > 1e-12 else "0"  # hide rounding errors of sums that should be equal
 
 
 def _range(interval: Interval) -> str:
@@ -152,7 +152,7 @@ def _range(interval: Interval) -> str:
 
 
 def against_baselines(
-    evidence: Evidence,
+    stored: StoredStudies,
     claim: str,
     reading: Reading,
     role: str,
@@ -162,68 +162,74 @@ def against_baselines(
     *,
     tuned: bool,
 ) -> Judgement:
-    """`value` is what the claim says is lower for the policy than for each baseline in each scenario."""
+    """Judge the claim that `value` is lower for the policy than for each baseline in each scenario."""
     comparisons = []
     reached = []
     for preset in SCENARIOS:
-        own = evidence.proposed(reading, preset, role)
+        own = stored.proposed(reading, preset, role)
         reached.append(genie_share(own))
         for name in BASELINES:
-            other = evidence.baseline(reading, preset, name, tuned=tuned)
+            other = stored.baseline(reading, preset, name, tuned=tuned)
             R = min(own.replications, other.replications)
             difference = value(other)[:R] - value(own)[:R]
             comparisons.append(Comparison(f"in {preset} against {name}", difference))
     note = ""
-    if claim == "C1" and reading.world.sensing == "all":
-        ends = dict.fromkeys(f"{share:.1%}" for share in (min(reached), max(reached)))  # one, if they read alike
-        note = f"it earns {' to '.join(ends)} of what the genie does"
+    if claim == "C1" and reading.settings.sensing == "all":
+        ends = dict.fromkeys(
+            f"{share:.1%}" for share in (min(reached), max(reached))
+        )  # one where both round to the same
+        note = f"its reward is {' to '.join(ends)} of that of the genie"
     against = TUNED if tuned else TEXTBOOK
     return Judgement(claim, reading, role, reference, against, tuple(comparisons), unit, note)
 
 
 def genie_share(result: Result) -> float:
-    """The reward as a share of that of the best channels in hindsight."""
+    """Return the reward as a share of that of the genie."""
     reward = final(result, "reward")
     return float(reward.mean() / (reward + final(result, "regret_genie")).mean())
 
 
 def per_slot(column: str) -> Callable[[Result], Floats]:
+    """Return a function that gives the mean per slot of a column, one value per replication."""
     return lambda result: final(result, column) / result.horizon
 
 
-def cost_of_a_pick(result: Result) -> Floats:
-    """(R,) what a sub-optimal pick costs on average, in table II's means: the structure that section V-C speaks of."""
-    picks = final(result, "suboptimal_static")
+def cost_per_play(result: Result) -> Floats:
+    """Return (R,) the mean cost of a sub-optimal play in the means of table II: the structure meant in section V-C."""
+    plays = final(result, "suboptimal_static")
     cost = final(result, "regret_table")
-    return np.divide(cost, picks, out=np.zeros_like(cost), where=picks > 0)
+    return np.divide(cost, plays, out=np.zeros_like(cost), where=plays > 0)
 
 
-# Static and contextual regret differ by what does not depend on the policy, so comparisons of policies are the same.
+# The difference of static and contextual regret does not depend on the policy, so comparisons of policies are the same.
 SAME_FOR_BOTH = "static or contextual regret"
 REGRETS = ((SAME_FOR_BOTH, "regret_static"), ("table regret", "regret_table"))
 
 
-def c1(evidence: Evidence, reading: Reading, roles: Iterable[str] = PROPOSED) -> list[Judgement]:
+def c1(stored: StoredStudies, reading: Reading, roles: Iterable[str] = PROPOSED) -> list[Judgement]:
+    """Judge C1: the policies have the lowest regret."""
     return [
-        against_baselines(evidence, "C1", reading, role, name, per_slot(column), "a slot", tuned=tuned)
+        against_baselines(stored, "C1", reading, role, name, per_slot(column), "per slot", tuned=tuned)
         for tuned in (True, False)
         for name, column in REGRETS
         for role in roles
     ]
 
 
-def c2(evidence: Evidence, reading: Reading, roles: Iterable[str] = PROPOSED) -> list[Judgement]:
+def c2(stored: StoredStudies, reading: Reading, roles: Iterable[str] = PROPOSED) -> list[Judgement]:
+    """Judge C2: the policies play sub-optimal channels less often."""
     return [
-        against_baselines(evidence, "C2", reading, role, name, per_slot(column), "picks a slot", tuned=tuned)
+        against_baselines(stored, "C2", reading, role, name, per_slot(column), "plays per slot", tuned=tuned)
         for tuned in (True, False)
         for name, column in (("static set", "suboptimal_static"), ("contextual values", "suboptimal_contextual"))
         for role in roles
     ]
 
 
-def c5b(evidence: Evidence, reading: Reading, roles: Iterable[str] = PROPOSED) -> list[Judgement]:
+def c5b(stored: StoredStudies, reading: Reading, roles: Iterable[str] = PROPOSED) -> list[Judgement]:
+    """Judge C5b: a sub-optimal play of the policies costs less."""
     return [
-        against_baselines(evidence, "C5b", reading, role, "cost of a pick", cost_of_a_pick, "a pick", tuned=tuned)
+        against_baselines(stored, "C5b", reading, role, "cost of a play", cost_per_play, "per play", tuned=tuned)
         for tuned in (True, False)
         for role in roles
     ]
@@ -236,12 +242,12 @@ def up_to(M: int) -> str:
     return f"M = 1 to {M}"
 
 
-def c3(evidence: Evidence) -> list[Judgement]:
-    """Step by step from M to M + 1: up to the paper's five users, and up to one channel less than there are."""
+def c3(stored: StoredStudies) -> list[Judgement]:
+    """Judge each step from M to M + 1: up to the five users of the paper, and up to M = K - 1."""
     return [
         Judgement(
             "C3" if total else "C3b", reading, role, f"{reference} regret", up_to(last),
-            tuple(_steps(evidence, reading, role, f"regret_{reference}", last, total=total)), "a slot",
+            tuple(_steps(stored, reading, role, f"regret_{reference}", last, total=total)), "per slot",
         )
         for last in (USERS, FIGURE_3_USERS[-1])
         for total in (True, False)
@@ -250,9 +256,11 @@ def c3(evidence: Evidence) -> list[Judgement]:
     ]  # fmt: skip
 
 
-def _steps(evidence: Evidence, reading: Reading, role: str, column: str, last: int, *, total: bool) -> list[Comparison]:
+def _steps(
+    stored: StoredStudies, reading: Reading, role: str, column: str, last: int, *, total: bool
+) -> list[Comparison]:
     regret = {
-        M: final(result := evidence.with_users(reading, role, M), column) / result.horizon / (1 if total else M)
+        M: final(result := stored.with_users(reading, role, M), column) / result.horizon / (1 if total else M)
         for M in FIGURE_3_USERS
         if last >= M
     }
@@ -264,10 +272,10 @@ def _steps(evidence: Evidence, reading: Reading, role: str, column: str, last: i
 # --- C4: beta --------------------------------------------------------------------------------------------------------
 
 
-def c4(evidence: Evidence, reading: Reading) -> list[Judgement]:
-    """An inner beta, chosen on the tuning runs, against both ends of the grid on the reported ones."""
-    inner = evidence.inner_beta(reading, FIGURE_3_4_SCENARIO)
-    results = dict(zip(GRID, evidence.with_beta(reading), strict=True))
+def c4(stored: StoredStudies, reading: Reading) -> list[Judgement]:
+    """Compare an inner beta, chosen in the tuning study, with both ends of the grid in the reported study."""
+    inner = stored.inner_beta(reading, FIGURE_3_4_SCENARIO)
+    results = dict(zip(GRID, stored.with_beta(reading), strict=True))
     found = []
     for name, column in REGRETS:
         regret = {beta: per_slot(column)(result) for beta, result in results.items()}
@@ -275,21 +283,19 @@ def c4(evidence: Evidence, reading: Reading) -> list[Judgement]:
             Comparison(f"of beta = {inner:g} over beta = {end:g}", regret[end] - regret[inner])
             for end in (GRID[0], GRID[-1])
         )
-        found.append(Judgement("C4", reading, LINEAR, name, "", comparisons, "a slot"))
+        found.append(Judgement("C4", reading, LINEAR, name, "", comparisons, "per slot"))
     return found
 
 
 # --- C5: the worked example of section V-C ---------------------------------------------------------------------------
 
 
-class Selection(NamedTuple):
-    """A selection of the worked example, and the regret that the paper prints for it."""
+class ExampleSelection(NamedTuple):
+    """A selection of the worked example, and the regret printed in the paper."""
 
     policy: str
     channels: tuple[str, ...]
     printed: float
-
-
 
 
 def _named(*numbers: int) -> tuple[str, ...]:
@@ -299,66 +305,68 @@ def _named(*numbers: int) -> tuple[str, ...]:
 
 EXAMPLE_SCENARIO = "S4"
 EXAMPLE = (
-    Selection("policy 1", _named(1, 2, 3, 4, 5), 0.155),
-    Selection("policy 1", _named(6, 7, 8, 9, 10), 0.169),
-    Selection("policy 2", _named(1, 2, 3, 6, 9), 0.260),
-    Selection("policy 2", _named(2, 4, 5, 8, 10), 0.035),
+    ExampleSelection("policy 1", _named(1, 2, 3, 4, 5), 0.155),
+    ExampleSelection("policy 1", _named(6, 7, 8, 9, 10), 0.169),
+    ExampleSelection("policy 2", _named(1, 2, 3, 6, 9), 0.260),
+    ExampleSelection("policy 2", _named(2, 4, 5, 8, 10), 0.035),
 )
 
 
-class Worked(NamedTuple):
-    selection: Selection
+class ExampleCost(NamedTuple):
+    """A selection of the worked example with its computed cost."""
+
+    selection: ExampleSelection
     suboptimal: int  # how many of its channels are not in the best set
     cost: float
 
 
-def worked_example() -> list[Worked]:
-    """The example from tables I and II."""
-    world = scenario(EXAMPLE_SCENARIO)
-    best = {world.channel_label(k) for k in world.best(world.table_means)}
-    return [Worked(s, len(set(s.channels) - best), world.cost(s.channels)) for s in EXAMPLE]
+def worked_example() -> list[ExampleCost]:
+    """Compute the example from tables I and II."""
+    preset = scenario(EXAMPLE_SCENARIO)
+    best = {preset.channel_label(k) for k in preset.best(preset.table_means)}
+    return [ExampleCost(s, len(set(s.channels) - best), preset.cost(s.channels)) for s in EXAMPLE]
 
 
-class Example(NamedTuple):
-    """The verdict on the arithmetic of the example; nothing random is in it."""
+class WorkedExample(NamedTuple):
+    """The verdict on the worked example, which involves no random numbers."""
 
-    rows: tuple[Worked, ...]
+    rows: tuple[ExampleCost, ...]
 
     def total(self, policy: str) -> tuple[int, float]:
-        """Sub-optimal picks and cost of one policy's selections."""
+        """Return the number of sub-optimal plays and the cost of the selections of one policy."""
         own = [row for row in self.rows if row.selection.policy == policy]
         return sum(row.suboptimal for row in own), sum(row.cost for row in own)
 
     @property
     def verdict(self) -> str:
-        (picks1, cost1), (picks2, cost2) = self.total("policy 1"), self.total("policy 2")
+        (plays1, cost1), (plays2, cost2) = self.total("policy 1"), self.total("policy 2")
         right = all(abs(row.cost - row.selection.printed) < 0.001 for row in self.rows)
-        return HOLDS if right and picks1 == picks2 and abs(cost1 - cost2) > 0.001 else FAILS
+        return HOLDS if right and plays1 == plays2 and abs(cost1 - cost2) > 0.001 else FAILS
 
     @property
     def why(self) -> str:
-        (picks1, cost1), (picks2, cost2) = self.total("policy 1"), self.total("policy 2")
+        (plays1, cost1), (plays2, cost2) = self.total("policy 1"), self.total("policy 2")
         off = max(abs(row.cost - row.selection.printed) for row in self.rows)
         return (
-            f"with {picks1} and {picks2} sub-optimal picks the two policies lose {cost1:.3f} and {cost2:.3f};"
-            f" the four printed costs are met to {off:.4f}."
+            f"with {plays1} and {plays2} sub-optimal plays the two policies lose {cost1:.3f} and {cost2:.3f};"
+            f" the four printed costs agree to {off:.4f}."
         )
 
 
 # --- all -------------------------------------------------------------------------------------------------------------
 
 
-def judge(evidence: Evidence) -> list[Judgement]:
-    """Every claim under every reading of which the runs are there."""
+def judge(stored: StoredStudies) -> list[Judgement]:
+    """Judge every claim under every reading whose studies are stored."""
     found: list[Judgement] = []
-    parts = evidence.parts
+    parts = stored.parts
     full = [*(FIGURES_1_2 if "figure1" in parts else ()), *(SMALLER if "readings" in parts else ())]
     for reading in full:
-        found += [*c1(evidence, reading), *c2(evidence, reading), *c5b(evidence, reading)]
+        found += [*c1(stored, reading), *c2(stored, reading), *c5b(stored, reading)]
     if "map" in parts:
-        found += [one for reading in MAP if reading not in full for one in c1(evidence, reading, [LINEAR])]
+        found += [one for reading in MAP if reading not in full for one in c1(stored, reading, [LINEAR])]
     if "figure3" in parts:
-        found += c3(evidence)
+        found += c3(stored)
     if "figure4" in parts:
-        found += [one for reading in FIGURE_4 for one in c4(evidence, reading)]
+        found += [one for reading in FIGURE_4 for one in c4(stored, reading)]
     return sorted(found, key=lambda one: one.claim)

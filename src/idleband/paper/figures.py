@@ -1,6 +1,6 @@
-"""The paper's figures and ours: for each a table from the stored runs, what to say of it, and how to draw it.
+"""Figures of the report: for each a table from the stored studies, a caption, and the function that draws it.
 
-A drawing is made from the table alone (draw.py), so what it shows can be downloaded beside it.
+A figure is drawn from its table only (drawing.py), so that the data it shows can be downloaded with it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from idleband.paper.claims import per_slot
-from idleband.paper.draw import (
+from idleband.paper.drawing import (
     AGAINST,
     COUNTS,
     GENIE,
@@ -17,7 +17,7 @@ from idleband.paper.draw import (
     draw_betas,
     draw_curves,
     draw_map,
-    draw_picks,
+    draw_plays,
     draw_users,
 )
 from idleband.paper.plan import FIGURE_3, FIGURE_3_USERS, FIGURE_4, FIGURES_1_2
@@ -32,7 +32,7 @@ from idleband.paper.readings import (
     TUNED,
     Reading,
 )
-from idleband.paper.run import Evidence, final
+from idleband.paper.stored import StoredStudies, final
 from idleband.reporting.plots import REFERENCE_NAMES
 from idleband.simulation.result import Result
 from idleband.simulation.statistics import Interval, interval, paired_difference, student_t
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Drawing(NamedTuple):
-    """A figure of the report: its table, how to draw it, and what to say of it."""
+class ReportFigure(NamedTuple):
+    """A figure of the report with its table and caption."""
 
     name: str  # of its files
     title: str
-    caption: str  # what to see
-    alternative: str  # for those who cannot see it
+    caption: str
+    alternative: str  # the same content as text
     table: "pandas.DataFrame"
     draw: Callable[["pandas.DataFrame", bool], "Figure"]  # table, narrow
 
@@ -62,20 +62,20 @@ def _frame(rows: Iterable[dict[str, Any]]) -> "pandas.DataFrame":
 # --- figure 1, and the same for the other readings -------------------------------------------------------------------
 
 
-def curves(evidence: Evidence, readings: Sequence[Reading]) -> "pandas.DataFrame":
-    """R(t) / (M ln t) from t = 10 on: one row per reading, scenario, policy and checkpoint."""
+def curves(stored: StoredStudies, readings: Sequence[Reading]) -> "pandas.DataFrame":
+    """Return R(t) / (M ln t) from t = 10: one row per reading, scenario, policy and checkpoint."""
     rows = []
     for reading in readings:
         for preset in SCENARIOS:
-            results = evidence.everyone(reading, preset)
+            results = stored.all_policies(reading, preset)
             linear = results[LINEAR].regret("static")
             for role, result in results.items():
-                # A line over fewer sample paths would lie where those paths are, not where the policy is. It is moved
-                # by what they do to MP-LUCB.
+                # A mean over fewer sample paths would also show how these paths differ from all of them. The line is
+                # moved by the same difference for MP-LUCB.
                 paths = linear.mean(axis=0) - linear[: result.replications].mean(axis=0)
                 rows += _curve(reading, preset, role, result.label, result, result.regret("static") + paths)
             if reading is SENSED:
-                any_ = results[LINEAR]  # the genie's regret is the same on whichever policy's paths it is computed
+                any_ = results[LINEAR]  # the regret of the genie does not depend on the policy it is computed from
                 rows += _curve(reading, preset, GENIE, GENIE, any_, any_.regret("static") - any_.regret("genie"))
     return _frame(rows)
 
@@ -89,7 +89,7 @@ def _curve(reading: Reading, preset: str, role: str, label: str, result: Result,
             "reading": reading.key,
             "scenario": preset,
             "policy": role,
-            "case": label,
+            "label": label,
             "replications": result.replications,
             "t": int(at),
             "regret": float(m),
@@ -105,7 +105,7 @@ def _at_end(table: "pandas.DataFrame") -> "pandas.DataFrame":
 
 
 def _in_words(table: "pandas.DataFrame", reading: Reading) -> str:
-    """The final values of a reading's curves, as a sentence for each scenario."""
+    """Return the final values of the curves of a reading as text."""
     end = _at_end(table[table.reading == reading.key])
     return "; ".join(
         f"{preset}: " + ", ".join(f"{row.policy} {row.regret:.0f}" for row in end[end.scenario == preset].itertuples())
@@ -113,33 +113,35 @@ def _in_words(table: "pandas.DataFrame", reading: Reading) -> str:
     )
 
 
-def figure1(evidence: Evidence) -> Drawing:
-    table = curves(evidence, FIGURES_1_2)
-    T = evidence.size.horizon
+def figure1(stored: StoredStudies) -> ReportFigure:
+    """Return figure 1: regret over time."""
+    table = curves(stored, FIGURES_1_2)
+    T = stored.size.horizon
     ends = ". ".join(f"{reading.title}: {_in_words(table, reading)}" for reading in FIGURES_1_2)
-    return Drawing(
+    return ReportFigure(
         "figure1",
         "Figure 1. Regret over time",
         f"R(t) / (M ln t) against {REFERENCE_NAMES['static']}, mean and 95% band over replications; the axis is linear"
-        " from -10 to 10 and logarithmic beyond. Below zero a policy earns more than the best fixed channels. Above,"
-        " the two policies see only what they play; below, they see every channel before they choose, and"
-        " then they come close to the genie, the most that anybody could earn. The baselines are the same above"
-        " and below: they never see more than they play. MP-NUCB has fewer replications: to stand on the same"
-        " paths as the others its line is moved by MP-LUCB's mean over all of them less its mean over those; verdicts"
-        " use the paired differences as they are.",
+        " from -10 to 10 and logarithmic beyond. Below zero a policy earns more than the best fixed channels. In the"
+        " upper row the two policies observe played channels only; in the lower row they observe every channel before"
+        " they select, and come close to the genie, which no policy can exceed. The baselines are the same in both"
+        " rows: they observe played channels only. MP-NUCB has fewer replications: its line is moved by the mean of"
+        " MP-LUCB over all replications minus its mean over these; verdicts use the paired differences without this"
+        " correction.",
         f"Eight panels, two readings by four scenarios. Final values at slot {T:,}. {ends}.",
         table,
         draw_curves,
     )
 
 
-def smaller(evidence: Evidence, reading: Reading) -> Drawing:
-    table = curves(evidence, [reading])
+def smaller(stored: StoredStudies, reading: Reading) -> ReportFigure:
+    """Return the figure of one of the other readings."""
+    table = curves(stored, [reading])
     end = _at_end(table)
     lowest = ", ".join(
         f"{row.policy} in {row.scenario}" for row in end.loc[end.groupby("scenario").regret.idxmin()].itertuples()
     )
-    return Drawing(
+    return ReportFigure(
         f"reading-{reading.key}",
         f"Reading: {reading.title}",
         f"MP-LUCB and MP-NUCB {reading.knows}. Lowest at the end: {lowest}.",
@@ -149,11 +151,12 @@ def smaller(evidence: Evidence, reading: Reading) -> Drawing:
     )
 
 
-def figure2(evidence: Evidence) -> Drawing:
+def figure2(stored: StoredStudies) -> ReportFigure:
+    """Return figure 2: sub-optimal plays."""
     rows = []
     for reading in FIGURES_1_2:
         for preset in SCENARIOS:
-            for role, result in evidence.everyone(reading, preset).items():
+            for role, result in stored.all_policies(reading, preset).items():
                 for count in COUNTS:
                     found = interval(final(result, f"suboptimal_{count}"))
                     rows.append(
@@ -161,16 +164,16 @@ def figure2(evidence: Evidence) -> Drawing:
                             "reading": reading.key,
                             "scenario": preset,
                             "policy": role,
-                            "case": result.label,
+                            "label": result.label,
                             "counted": count,
                         }
-                        | _measured("picks", found)
+                        | _measured("plays", found)
                     )
     table = _frame(rows)
     ends = ". ".join(
         f"{reading.title}, {preset}: "
         + ", ".join(
-            f"{role} {part.picks['static']:,.0f} ({part.picks['contextual']:,.0f})"
+            f"{role} {part.plays['static']:,.0f} ({part.plays['contextual']:,.0f})"
             for role, part in table[(table.reading == reading.key) & (table.scenario == preset)]
             .set_index("counted")
             .groupby("policy", sort=False)
@@ -178,16 +181,16 @@ def figure2(evidence: Evidence) -> Drawing:
         for reading in FIGURES_1_2
         for preset in SCENARIOS
     )
-    return Drawing(
+    return ReportFigure(
         "figure2",
-        "Figure 2. How often sub-optimal channels are picked",
-        f"Picks in {evidence.size.horizon:,} slots x 5 users. Bars: channels outside the best fixed set, as the paper"
-        " counts; where context pays, earning more means leaving that set. Circles: picks for which M channels were"
-        " better given the contexts of that slot, whatever is known of states: a policy that senses or follows states"
-        " may have many and earn more.",
-        f"Eight panels of bars. Picks outside the best fixed set (given the contexts): {ends}.",
+        "Figure 2. How often sub-optimal channels are played",
+        f"Plays in {stored.size.horizon:,} slots x 5 users. Bars: plays outside the best fixed set, as in the paper;"
+        " where contexts are useful, a higher reward requires leaving that set. Circles: plays for which M"
+        " channels were better given the contexts of the slot, whatever the states: a policy that observes or predicts"
+        " states may have many of them and earn more.",
+        f"Eight panels of bars. Plays outside the best fixed set (given the contexts): {ends}.",
         table,
-        draw_picks,
+        draw_plays,
     )
 
 
@@ -195,16 +198,17 @@ def _measured(name: str, found: Interval) -> dict[str, Any]:
     return {"replications": found.replications, name: found.mean, "low": found.low, "high": found.high}
 
 
-def figure3(evidence: Evidence) -> Drawing:
+def figure3(stored: StoredStudies) -> ReportFigure:
+    """Return figure 3: regret against the number of users."""
     rows = []
     for reading, role in FIGURE_3:
         for M in FIGURE_3_USERS:
-            result = evidence.with_users(reading, role, M)
+            result = stored.with_users(reading, role, M)
             for reference in REFERENCES:
                 regret = final(result, f"regret_{reference}") / np.log(result.horizon)
                 for average, value in ((False, regret), (True, regret / M)):
                     rows.append(
-                        {"reading": reading.key, "policy": role, "case": result.label, "M": M}
+                        {"reading": reading.key, "policy": role, "label": result.label, "M": M}
                         | {"reference": reference, "divided_by_M": average}
                         | _measured("regret", interval(value))
                     )
@@ -218,12 +222,12 @@ def figure3(evidence: Evidence) -> Drawing:
         )
         for reading, role in FIGURE_3
     )
-    return Drawing(
+    return ReportFigure(
         "figure3",
         "Figure 3. Regret against the number of users M, scenario S1",
-        f"R(T) / ln T at T = {evidence.size.horizon:,}, in all (above) and divided by M (below), mean and 95% interval;"
-        " MP-NUCB with the diagonal of its matrix. The claim is that every line rises from left to right. With ten"
-        " channels there is less and less to choose as M grows, and at M = 10 nothing.",
+        f"R(T) / ln T at T = {stored.size.horizon:,}, total (upper row) and divided by M (lower row), mean and 95%"
+        " interval; MP-NUCB with the diagonal of its matrix. The claim is that every line rises from left to right."
+        " With ten channels there is less choice as M grows, and none at M = 10.",
         f"Six panels. Total regret against the best fixed channels, divided by ln T. {ends}.",
         table,
         draw_users,
@@ -233,22 +237,23 @@ def figure3(evidence: Evidence) -> Drawing:
 # --- figure 4 --------------------------------------------------------------------------------------------------------
 
 
-def figure4(evidence: Evidence) -> Drawing:
+def figure4(stored: StoredStudies) -> ReportFigure:
+    """Return figure 4: regret against beta."""
     rows = []
     for reading in FIGURE_4:
-        results = evidence.with_beta(reading)
+        results = stored.with_beta(reading)
         for reference in REFERENCES:
             regrets = np.array([final(result, f"regret_{reference}") for result in results])  # (betas, R)
             regrets /= results[0].scenario.users * np.log(results[0].horizon)
-            # Replications differ by far more than betas do. What a replication adds to all betas alike is taken out,
-            # so that the intervals say whether betas differ.
+            # Replications differ far more than betas do. The mean of a replication over all betas is removed, so that
+            # the intervals show whether betas differ.
             regrets += regrets.mean() - regrets.mean(axis=0)
-            # That takes some of the noise out, too; this puts it back (Morey 2008).
+            # This also removes some of the noise; the factor corrects for it (Morey 2008).
             centre = regrets.mean(axis=1, keepdims=True)
             regrets = centre + (regrets - centre) * np.sqrt(len(GRID) / (len(GRID) - 1))
             for beta, result, regret in zip(GRID, results, regrets, strict=True):
                 rows.append(
-                    {"reading": reading.key, "case": result.label, "beta": beta, "reference": reference}
+                    {"reading": reading.key, "label": result.label, "beta": beta, "reference": reference}
                     | _measured("regret", interval(regret))
                 )
     table = _frame(rows)
@@ -258,30 +263,31 @@ def figure4(evidence: Evidence) -> Drawing:
         + ", ".join(f"beta {row.beta:g} {row.regret:.4g}" for row in shown[shown.reading == reading.key].itertuples())
         for reading in FIGURE_4
     )
-    return Drawing(
+    return ReportFigure(
         "figure4",
         "Figure 4. Regret of MP-LUCB against beta, scenario S1",
-        f"R(T) / (M ln T) at T = {evidence.size.horizon:,} against {REFERENCE_NAMES['static']}, mean and 95%"
-        " interval of what differs between betas (what a replication adds to all alike is taken out); each reading"
-        " has a scale of its own. The claim is that the lowest point lies between the ends. Where beta"
-        " cannot change a choice the line is flat.",
-        f"{len(FIGURE_4)} panels, one for each reading with the linear model. {ends}.",
+        f"R(T) / (M ln T) at T = {stored.size.horizon:,} against {REFERENCE_NAMES['static']}, mean and 95%"
+        " interval of the differences between betas (the mean of each replication over all betas is removed); each"
+        " reading has its own scale. The claim is that the lowest point lies between the ends. Where beta does not"
+        " change the selection, the line is flat.",
+        f"{len(FIGURE_4)} panels, one for each reading with the linear perturbation model. {ends}.",
         table,
         draw_betas,
     )
 
 
-def the_map(evidence: Evidence) -> Drawing:
+def the_map(stored: StoredStudies) -> ReportFigure:
+    """Return the map: the margin of MP-LUCB against P(n < 1)."""
     reward = per_slot("reward")
     rows = []
     for clear, reading in zip(MAP_CLEAR, MAP, strict=True):
         for preset in SCENARIOS:
-            own = evidence.proposed(reading, preset, LINEAR)
+            own = stored.proposed(reading, preset, LINEAR)
             for against in AGAINST:
-                others = [evidence.baseline(reading, preset, name, tuned=against == TUNED) for name in BASELINES]
+                others = [stored.baseline(reading, preset, name, tuned=against == TUNED) for name in BASELINES]
                 best = max(others, key=lambda result: float(reward(result).mean()))
                 rows.append(
-                    {"scenario": preset, "clear": clear, "against": against, "case": own.label, "best": best.label}
+                    {"scenario": preset, "clear": clear, "against": against, "label": own.label, "best": best.label}
                     | _measured("margin", paired_difference(reward(own), reward(best)))
                 )
     table = _frame(rows)
@@ -291,15 +297,15 @@ def the_map(evidence: Evidence) -> Drawing:
         + ", ".join(f"{row.clear:g} {row.margin:+.3f}" for row in tuned[tuned.scenario == preset].itertuples())
         for preset in SCENARIOS
     )
-    return Drawing(
+    return ReportFigure(
         "map",
-        "The map. Where does context pay?",
-        "The reward a slot of MP-LUCB (ranked every slot, played states) over that of the best baseline, against"
-        " P(n<1), the chance that a perturbation does no harm; paired 95% intervals, hollow marks where they hold zero;"
-        " the best baseline is the best of these runs. To the left perturbations are common and knowing them pays; to"
-        " the right they are rare, and MP-LUCB loses. In S1 and S4, where channels have a memory, most of what it lacks"
-        " there it lacks without any perturbation, too (the last reading): a wide MP-UCB earns more than the best fixed"
-        " channels, and MP-LUCB, which ranks by long-run means, does not.",
+        "The map. Where are contexts useful?",
+        "Reward per slot of MP-LUCB (ranked every slot, played states) minus that of the best baseline in the same"
+        " study, against P(n<1), the probability that a perturbation leaves a good channel good; paired 95% intervals,"
+        " hollow marks where they contain zero. On the left, perturbations are common and predicting them is useful; on"
+        " the right they are rare, and MP-LUCB earns less. In S1 and S4, whose states are correlated over time, most of the"
+        " difference is there without any perturbation as well (the last reading): MP-UCB with a wide confidence"
+        " interval earns more than the best fixed channels, and MP-LUCB, which ranks by long-run means, does not.",
         f"Four panels. Margin over the best tuned baseline, for each P(n<1). {ends}.",
         table,
         draw_map,

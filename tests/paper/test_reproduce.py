@@ -17,13 +17,15 @@ import tomli_w
 
 import idleband as ib
 from idleband.errors import InputError
-from idleband.paper import run
+from idleband.paper import stored as stored_studies
 from idleband.paper.claims import judge
-from idleband.paper.page import drawings, write_report
+from idleband.paper.folder import check_size, claim_folder, read_settings
 from idleband.paper.parts import PARTS
 from idleband.paper.plan import Size
 from idleband.paper.readings import MAIN, SENSED
-from idleband.paper.run import Evidence, check_size, read_settings, reproduce, take_folder
+from idleband.paper.report import report_figures, write_report
+from idleband.paper.reproduce import reproduce
+from idleband.paper.stored import StoredStudies
 from idleband.progress import Progress
 from tests.paper import stored
 from tests.paper.stored import SIZE
@@ -46,7 +48,7 @@ def check_same(folder: Path, whole: Path) -> None:
         other = whole / "studies" / place.name
         for name in (*TABLES, *sorted(str(task.relative_to(other)) for task in other.glob("tasks/*"))):
             assert (place / name).read_bytes() == (other / name).read_bytes(), (place.name, name)
-    assert Evidence(folder).parts == ["figure4"]
+    assert StoredStudies(folder).parts == ["figure4"]
     assert not list(folder.rglob(".tmp-*"))
 
 
@@ -59,8 +61,8 @@ def figure4(whole: Path, tmp_path: Path) -> Path:
 # --- the whole -------------------------------------------------------------------------------------------------------
 
 
-def test_the_whole_is_complete(whole: Path) -> None:
-    found = Evidence(whole)
+def test_complete_reproduction_has_all_parts(whole: Path) -> None:
+    found = StoredStudies(whole)
     assert found.parts == list(PARTS)
     assert found.size == read_settings(whole) == SIZE
     assert {p.name for p in whole.iterdir()} == {
@@ -70,20 +72,20 @@ def test_the_whole_is_complete(whole: Path) -> None:
     assert len(list((whole / "studies").iterdir())) == 4 * 8 * 3 + 4 * 5 * 2 + 9 * 3 + 5
 
 
-def test_what_was_chosen_is_what_is_found_again(whole: Path, evidence: Evidence) -> None:
-    assert len(evidence.choices) == 4 * (8 + 5)
-    for (reading, preset), tuning in evidence.choices.items():
+def test_stored_choices_are_those_of_the_tuning_studies(whole: Path, studies: StoredStudies) -> None:
+    assert len(studies.choices) == 4 * (8 + 5)
+    for (reading, preset), tuning in studies.choices.items():
         assert tuning.beta == stored.beta(whole, reading, preset)
         assert stored.tuned_L(whole, reading, preset) == tuning.L
 
 
-def test_processor_time_is_that_of_the_studies(whole: Path, evidence: Evidence) -> None:
+def test_processor_time_is_that_of_the_studies(whole: Path, studies: StoredStudies) -> None:
     """Of every study, what its tasks took."""
-    assert evidence.parts
+    assert studies.parts
     times = [line.split(",") for p in whole.glob("studies/*/times.csv") for line in p.read_text().splitlines()]
     assert len(times) == len(tasks(whole))
-    rounded = 0.001 * len(evidence.used)
-    seconds = sum(manifest["seconds"] for manifest in evidence.manifests)
+    rounded = 0.001 * len(studies.used)
+    seconds = sum(manifest["seconds"] for manifest in studies.manifests)
     assert 0 < seconds == pytest.approx(sum(float(time) for _, time in times), abs=rounded)
 
 
@@ -104,7 +106,7 @@ def test_static_and_contextual_regret_compare_alike(whole: Path) -> None:
 # --- the same numbers ------------------------------------------------------------------------------------------------
 
 
-def test_neither_threads_nor_company_matter(whole: Path, tmp_path: Path) -> None:
+def test_results_do_not_depend_on_threads_or_other_parts(whole: Path, tmp_path: Path) -> None:
     """One part alone on two threads; the whole ran on one."""
     reproduce(tmp_path / "out", SIZE, ["figure4"], threads=2)
     check_same(tmp_path / "out", whole)
@@ -141,7 +143,7 @@ def test_running_again_simulates_nothing(figure4: Path) -> None:
     assert {p: p.read_bytes() for p in figure4.glob("studies/*/*.parquet")} == tables
 
 
-def test_progress_adds_up(tmp_path: Path) -> None:
+def test_progress_adds_up_to_the_announced_work(tmp_path: Path) -> None:
     """What was found done counts as what was run does, and a network's slots for more than others'."""
     size = Size(horizon=20, replications=2, fewer=2, neural=2, neural_fewer=2, tuning=1)
     runs = tuning_tasks, linear_tasks, neural_tasks = 19 + 7, 9 * 2 * 4, 9 * 4
@@ -153,7 +155,7 @@ def test_progress_adds_up(tmp_path: Path) -> None:
     assert len(tasks(tmp_path / "out")) == sum(runs)
 
 
-def test_more_replications_extend_what_is_there_and_hide_nothing(whole: Path, tmp_path: Path) -> None:
+def test_more_replications_extend_the_stored_studies(whole: Path, tmp_path: Path) -> None:
     """Figure 4 is extended; figure 3 is shown with what it has."""
     wanted = re.compile(f"{stored.FIGURE_3_STUDIES.pattern}|{stored.FIGURE_4_STUDIES.pattern}")
     folder = stored.some_studies(whole, tmp_path / "out", wanted.fullmatch, tasks=True)
@@ -163,46 +165,46 @@ def test_more_replications_extend_what_is_there_and_hide_nothing(whole: Path, tm
     assert before.items() <= after.items()
     new = [name.split("/")[1] for name in after.keys() - before.keys()]
     assert new == ["S1-slot-played-beta"] * (6 + 1)
-    evidence = Evidence(folder)
-    assert evidence.size.replications == 6
-    assert evidence.parts == ["figure3", "figure4"]
-    assert [evidence.with_users(MAIN, "MP-LUCB", M).replications for M in (1, 9)] == [5, 5]
-    assert [result.replications for result in evidence.with_beta(MAIN)] == [6] * 6
-    assert [result.replications for result in evidence.with_beta(SENSED)] == [4] * 6
+    studies = StoredStudies(folder)
+    assert studies.size.replications == 6
+    assert studies.parts == ["figure3", "figure4"]
+    assert [studies.with_users(MAIN, "MP-LUCB", M).replications for M in (1, 9)] == [5, 5]
+    assert [result.replications for result in studies.with_beta(MAIN)] == [6] * 6
+    assert [result.replications for result in studies.with_beta(SENSED)] == [4] * 6
 
 
-def test_fewer_replications_take_the_first_of_what_is_there(figure4: Path, evidence: Evidence) -> None:
-    take_folder(figure4, replace(SIZE, replications=2))
-    found = Evidence(figure4)
+def test_fewer_replications_use_the_first_stored_ones(figure4: Path, studies: StoredStudies) -> None:
+    claim_folder(figure4, replace(SIZE, replications=2))
+    found = StoredStudies(figure4)
     assert found.parts == ["figure4"]
-    for result, more in zip(found.with_beta(MAIN), evidence.with_beta(MAIN), strict=True):
+    for result, more in zip(found.with_beta(MAIN), studies.with_beta(MAIN), strict=True):
         assert (result.replications, more.replications) == (2, 5)
         assert np.array_equal(result.reward, more.reward[:2])
 
 
-def test_fewer_replications_of_tuning_choose_the_same_when_run_as_when_found(tmp_path: Path) -> None:
+def test_fewer_tuning_replications_choose_the_same_when_run_and_when_stored(tmp_path: Path) -> None:
     """A folder that holds more of them than are asked for."""
     size = Size(horizon=50, replications=2, fewer=2, neural=2, neural_fewer=2, tuning=4)
     folder = tmp_path / "out"
     reproduce(folder, size, ["figure3"])
     reproduce(folder, replace(size, tuning=1), ["figure3"])
-    assert Evidence(folder).parts == ["figure3"]
+    assert StoredStudies(folder).parts == ["figure3"]
 
 
 # --- stopped ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [0.1, 0.6], ids=["while tuning", "later"])
-def test_stopped_and_resumed(whole: Path, tmp_path: Path, share: float) -> None:
+def test_interrupted_reproduction_continues_with_equal_results(whole: Path, tmp_path: Path, share: float) -> None:
     folder = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         reproduce(folder, SIZE, ["figure4"], threads=1, progress=Recorder(stop_at=share))
     kept = tasks(folder)
     assert kept
     assert len(list((folder / "studies").iterdir())) == (FIGURE_4 // 2 if share < 0.2 else FIGURE_4)
-    assert Evidence(folder).parts == []
+    assert StoredStudies(folder).parts == []
     with pytest.raises(InputError, match="S1-rca-sensed-beta: not finished; `idleband reproduce` goes on with it"):
-        Evidence(folder).with_beta(SENSED)
+        StoredStudies(folder).with_beta(SENSED)
     reproduce(folder, SIZE, ["figure4"])
     assert kept.items() < tasks(folder).items()  # what was finished is not done again
     check_same(folder, whole)
@@ -211,7 +213,7 @@ def test_stopped_and_resumed(whole: Path, tmp_path: Path, share: float) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from idleband.paper.run import reproduce
+from idleband.paper.reproduce import reproduce
 from tests.paper.stored import SIZE
 
 left = [int(sys.argv[2])]
@@ -225,8 +227,8 @@ reproduce(Path(sys.argv[1]), SIZE, ["figure4"], threads=2, progress=progress)
 """
 
 
-def test_killed_and_resumed(whole: Path, tmp_path: Path) -> None:
-    """A process that ends at once, without a chance to tidy up."""
+def test_killed_reproduction_continues_with_equal_results(whole: Path, tmp_path: Path) -> None:
+    """A process that ends at once, without cleaning up."""
     folder = tmp_path / "out"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ended = subprocess.run(
@@ -235,7 +237,7 @@ def test_killed_and_resumed(whole: Path, tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, b"")
     kept = tasks(folder)
     assert kept
-    assert Evidence(folder).parts == []
+    assert StoredStudies(folder).parts == []
     reproduce(folder, SIZE, ["figure4"])
     assert kept.items() < tasks(folder).items()
     check_same(folder, whole)
@@ -255,7 +257,7 @@ def copied_settings(whole: Path, place: Path) -> Path:
         (replace(SIZE, seed=1), r"holds another reproduction \(seed 0, not 1\); choose another folder"),
     ],
 )
-def test_a_folder_of_another_reproduction_is_left_alone(whole: Path, tmp_path: Path, size: Size, says: str) -> None:
+def test_folder_of_another_reproduction_is_not_changed(whole: Path, tmp_path: Path, size: Size, says: str) -> None:
     folder = copied_settings(whole, tmp_path / "out")
     with pytest.raises(InputError, match=says):
         reproduce(folder, size, ["figure4"])
@@ -263,13 +265,13 @@ def test_a_folder_of_another_reproduction_is_left_alone(whole: Path, tmp_path: P
     assert read_settings(folder) == SIZE
 
 
-def test_other_numbers_of_replications_are_taken(whole: Path, tmp_path: Path) -> None:
+def test_other_numbers_of_replications_are_accepted(whole: Path, tmp_path: Path) -> None:
     folder = copied_settings(whole, tmp_path / "out")
-    take_folder(folder, replace(SIZE, replications=9, neural=8))
+    claim_folder(folder, replace(SIZE, replications=9, neural=8))
     assert read_settings(folder) == replace(SIZE, replications=9, neural=8)
 
 
-def test_a_file_in_the_way(tmp_path: Path) -> None:
+def test_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     for folder, says in ((tmp_path / "file", "file: is a file"), (tmp_path / "file/out", "file, which is a file")):
         with pytest.raises(InputError, match=says):
@@ -281,7 +283,7 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
         reproduce(tmp_path / "out", SIZE, ["figure4"])
 
 
-def test_another_experiment_in_the_place_of_a_study(tmp_path: Path) -> None:
+def test_other_experiment_in_a_study_folder_is_refused(tmp_path: Path) -> None:
     ib.compare("S2", ["mp-random"], horizon=50, replications=1, out=tmp_path / "out/studies/S1-slot-played-tuning")
     with pytest.raises(InputError, match="S1-slot-played-tuning: holds another experiment"):
         reproduce(tmp_path / "out", SIZE, ["figure3"])
@@ -322,7 +324,7 @@ def test_damaged_settings_are_named(whole: Path, tmp_path: Path, damage: Callabl
     assert settings.read_bytes() == before
 
 
-def test_a_report_of_nothing(tmp_path: Path) -> None:
+def test_report_of_an_empty_folder_is_refused(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(InputError, match="holds no reproduction") as caught:
             write_report(folder)
@@ -333,7 +335,7 @@ def test_a_report_of_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"), [("results.parquet", "results.parquet: damaged"), ("manifest.json", "manifest.json: damaged")]
 )
-def test_a_damaged_study_is_named(whole: Path, tmp_path: Path, name: str, says: str) -> None:
+def test_damaged_study_is_named(whole: Path, tmp_path: Path, name: str, says: str) -> None:
     folder = stored.some_studies(whole, tmp_path / "out", lambda name: name == "S1-slot-played-tuning")
     file = folder / "studies/S1-slot-played-tuning" / name
     file.write_bytes(file.read_bytes()[:-20])
@@ -370,8 +372,8 @@ WITHOUT = {
 
 def test_only_complete_parts_count(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A study that is not there, or not finished, takes away the parts that need it and no other."""
-    loaded = cache(run.load)  # ten folders share their studies
-    monkeypatch.setattr(run, "load", lambda place: loaded(place.resolve()))
+    loaded = cache(stored_studies.load)  # ten folders share their studies
+    monkeypatch.setattr(stored_studies, "load", lambda place: loaded(place.resolve()))
     for number, (missing, parts) in enumerate(WITHOUT.items()):
         folder = stored.some_studies(whole, tmp_path / str(number), lambda name: False)
         (folder / "studies").mkdir()
@@ -379,19 +381,19 @@ def test_only_complete_parts_count(whole: Path, tmp_path: Path, monkeypatch: pyt
             if place.name != missing:
                 (folder / "studies" / place.name).symlink_to(place)
         (folder / "studies" / missing).mkdir()  # begun, and no manifest yet
-        assert Evidence(folder).parts == parts, missing
+        assert StoredStudies(folder).parts == parts, missing
 
 
-def test_a_case_that_was_not_run_does_not_count(whole: Path, tmp_path: Path) -> None:
+def test_study_without_a_planned_policy_does_not_count(whole: Path, tmp_path: Path) -> None:
     folder = stored.some_studies(whole, tmp_path / "out", stored.FIGURE_4_STUDIES.fullmatch)
-    assert Evidence(folder).parts == ["figure4"]
+    assert StoredStudies(folder).parts == ["figure4"]
     stored.rewrite(folder, "S1-rca-sensed-beta", lambda rows: rows[rows.beta != 10])
-    assert Evidence(folder).parts == []
+    assert StoredStudies(folder).parts == []
 
 
 def test_claims_are_those_of_complete_parts(whole: Path, tmp_path: Path) -> None:
     kept = re.compile(f"{stored.FIGURE_3_STUDIES.pattern}|S1-rca-sensed-beta")
-    evidence = Evidence(stored.some_studies(whole, tmp_path / "out", kept.fullmatch))
-    assert evidence.parts == ["figure3"]
-    assert {one.claim for one in judge(evidence)} == {"C3", "C3b"}
-    assert [drawing.name for drawing in drawings(evidence)] == ["figure3"]
+    studies = StoredStudies(stored.some_studies(whole, tmp_path / "out", kept.fullmatch))
+    assert studies.parts == ["figure3"]
+    assert {one.claim for one in judge(studies)} == {"C3", "C3b"}
+    assert [drawing.name for drawing in report_figures(studies)] == ["figure3"]

@@ -17,14 +17,14 @@ import pandas
 import pytest
 
 import idleband as ib
-from idleband.paper import page as paper_page
+from idleband.paper import report as paper_report
 from idleband.paper.claims import CLAIMS, Judgement
-from idleband.paper.draw import DARK
-from idleband.paper.figures import Drawing
-from idleband.paper.page import svg, write_report
+from idleband.paper.drawing import DARK
+from idleband.paper.figures import ReportFigure
+from idleband.paper.folder import claim_folder
 from idleband.paper.parts import PARTS
 from idleband.paper.readings import MAP, READINGS
-from idleband.paper.run import take_folder
+from idleband.paper.report import svg, write_report
 from idleband.paper.summary import MARKS, NOTES, in_short, map_in_short, summary_markdown, summary_text
 from idleband.scenario.presets import PRESETS
 from tests.paper import stored
@@ -139,11 +139,11 @@ NAMES = [
 ]
 
 
-def test_all_figures_are_on_the_page(page: Element) -> None:
+def test_report_contains_all_figures(page: Element) -> None:
     assert [figure.attributes["id"] for figure in page.all("figure")] == NAMES
 
 
-def test_embedded_data_are_the_tables(page: Element, whole: Path, drawn: dict[str, Drawing]) -> None:
+def test_embedded_data_are_the_tables(page: Element, whole: Path, drawn: dict[str, ReportFigure]) -> None:
     """To seven digits; tests/paper/test_figures.py compares the tables with the stored runs."""
     for drawing in drawn.values():
         text = figure_of(page, drawing.name).one("script", type="text/csv").text.lstrip("\n")
@@ -152,7 +152,7 @@ def test_embedded_data_are_the_tables(page: Element, whole: Path, drawn: dict[st
         pandas.testing.assert_frame_equal(found, drawing.table, check_dtype=False, rtol=1e-6, atol=0)
 
 
-def test_embedded_pictures_are_the_files(page: Element, whole: Path) -> None:
+def test_embedded_images_are_the_files(page: Element, whole: Path) -> None:
     for name in NAMES:
         picture = figure_of(page, name).one("picture")
         wide = picture.one("img").attributes["src"]
@@ -170,7 +170,7 @@ def test_embedded_pictures_are_the_files(page: Element, whole: Path) -> None:
         assert (whole / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_words_beside_the_figures(page: Element, drawn: dict[str, Drawing]) -> None:
+def test_figures_have_captions_and_alternative_text(page: Element, drawn: dict[str, ReportFigure]) -> None:
     for drawing in drawn.values():
         figure = figure_of(page, drawing.name)
         assert figure.one("img").attributes["alt"] == drawing.alternative
@@ -178,7 +178,7 @@ def test_words_beside_the_figures(page: Element, drawn: dict[str, Drawing]) -> N
         assert next(e for e in figure.walk() if e.tag in ("h2", "h3")).words == drawing.title
 
 
-def test_all_verdicts_are_those_of_the_table(page: Element, claims: list[dict[str, str]]) -> None:
+def test_listed_verdicts_are_those_of_claims_csv(page: Element, claims: list[dict[str, str]]) -> None:
     assert len(page.one("section", id="verdicts").all("table")) == len(PER_READING)
     for claim in PER_READING:
         head, *found = table_in(page, "verdicts", f"Verdicts on {claim}")
@@ -224,7 +224,7 @@ def headlines(claims: list[dict[str, str]]) -> dict[str, dict[str, dict[str, tup
     return found
 
 
-def test_the_summary_has_the_verdicts_of_the_table(page: Element, claims: list[dict[str, str]]) -> None:
+def test_summary_contains_the_verdicts_of_claims_csv(page: Element, claims: list[dict[str, str]]) -> None:
     head, *rows = table_in(page, "claims")
     assert head == ["Reading", *PER_READING]
     expected = headlines(claims)
@@ -245,7 +245,7 @@ def test_the_summary_has_the_verdicts_of_the_table(page: Element, claims: list[d
             assert span.words == f"{MARKS[kind.split()[1]]} {kind.split()[1]}"
 
 
-def test_the_claims_in_short(page: Element, judged: list[Judgement]) -> None:
+def test_claims_are_summarised_in_sentences(page: Element, judged: list[Judgement]) -> None:
     """tests/paper/test_summary.py has the sentences."""
     short = in_short(judged)
     found = [item.words for item in page.one("section", id="claims").all("li")]
@@ -258,7 +258,7 @@ def starred(cells: dict[str, tuple[str, str]], role: str) -> str:
     return word + "*" * bool(other)
 
 
-def test_the_summary_in_markdown(whole: Path, claims: list[dict[str, str]], judged: list[Judgement]) -> None:
+def test_summary_as_markdown(whole: Path, claims: list[dict[str, str]], judged: list[Judgement]) -> None:
     text = (whole / "claims.md").read_text()
     assert text == summary_markdown(judged, SIZE)
     title, made, words, table, the_map, notes = text.rstrip("\n").split("\n\n")
@@ -278,7 +278,7 @@ def test_the_summary_in_markdown(whole: Path, claims: list[dict[str, str]], judg
             assert cell == (" / ".join(starred(found, role) for role in found) or "-")
 
 
-def test_the_summary_for_a_terminal(claims: list[dict[str, str]], judged: list[Judgement]) -> None:
+def test_summary_for_a_terminal(claims: list[dict[str, str]], judged: list[Judgement]) -> None:
     words, table, notes = summary_text(judged).split("\n\n")
     assert words.splitlines() == [f"{claim:3}  {meaning}" for claim, meaning in CLAIMS.items()]
     head, *lines = [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
@@ -292,7 +292,7 @@ def test_the_summary_for_a_terminal(claims: list[dict[str, str]], judged: list[J
     assert notes == f"{map_in_short(judged)}\n{NOTES}\nC5: {in_short(judged)['C5']}"
 
 
-def test_the_worked_example(page: Element) -> None:
+def test_worked_example_table(page: Element) -> None:
     rows = table_in(page, "example")[1:]
     world = ib.scenario("S4")
     assert len(rows) == 4
@@ -318,7 +318,7 @@ def test_tables_1_and_2(page: Element) -> None:
         assert second[2 * i + 1] == [name, "printed", *map(str, preset.printed_means)]
 
 
-def test_the_chosen_values(page: Element, whole: Path) -> None:
+def test_tuned_parameters_table(page: Element, whole: Path) -> None:
     head, *rows = table_in(page, "run", "Chosen values")
     assert head == ["Reading", *SCENARIOS]
     assert [TITLES[row[0]] for row in rows] == [*stored.POLICIES, *(k for k in stored.MAP.values() if "-0" in k)]
@@ -331,7 +331,7 @@ def test_the_chosen_values(page: Element, whole: Path) -> None:
             assert cell == expected, (key, preset)
 
 
-def test_what_was_run(page: Element, whole: Path) -> None:
+def test_list_of_studies(page: Element, whole: Path) -> None:
     text = page.one("section", id="run").words
     assert "110 slots, K = 10 channels, contexts of 8 uniform entries, M = 5 users, seed 0." in text
     assert (
@@ -353,7 +353,7 @@ def test_what_was_run(page: Element, whole: Path) -> None:
     assert all(f"{name} {number}" in text for name, number in manifests[0]["versions"].items())
 
 
-def test_the_readings_are_counted_and_listed(page: Element) -> None:
+def test_readings_are_counted_and_listed(page: Element) -> None:
     assert "its tables and figures for 8 readings of it" in page.one("header").words
     judged = "8 of 8 readings were judged, and the first of them in 6 worlds (the map); none was left out."
     assert judged in page.one("section", id="claims").words
@@ -371,7 +371,7 @@ def either(request: pytest.FixtureRequest) -> Path:
     return request.getfixturevalue(request.param)
 
 
-def test_nothing_is_loaded_from_elsewhere(either: Path) -> None:
+def test_report_loads_no_external_resources(either: Path) -> None:
     document = read(either)
     for element in document.walk():
         for name in ("src", "href", "srcset", "data", "action", "poster"):
@@ -389,7 +389,7 @@ def test_nothing_is_loaded_from_elsewhere(either: Path) -> None:
     assert "http" not in re.sub(r"data:[^\"]*", "", (either / "report.html").read_text())
 
 
-def test_links_within_the_page_lead_somewhere(either: Path) -> None:
+def test_internal_links_have_targets(either: Path) -> None:
     document = read(either)
     ids = [e.attributes["id"] for e in document.walk() if "id" in e.attributes]
     assert len(ids) == len(set(ids))
@@ -401,7 +401,7 @@ def test_links_within_the_page_lead_somewhere(either: Path) -> None:
     )
 
 
-def test_readers_of_all_kinds(either: Path) -> None:
+def test_accessibility_attributes(either: Path) -> None:
     document = read(either)
     assert document.one("html").attributes["lang"] == "en"
     assert document.one("h1").words
@@ -416,7 +416,7 @@ def test_readers_of_all_kinds(either: Path) -> None:
     }
 
 
-def test_signs_are_escaped(either: Path, partial: Path) -> None:
+def test_special_characters_are_escaped(either: Path, partial: Path) -> None:
     """P(n<1) stands in titles, captions and alternative texts; html.parser would lose what follows a bare <."""
     text = (either / "report.html").read_text()
     body = re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
@@ -426,7 +426,7 @@ def test_signs_are_escaped(either: Path, partial: Path) -> None:
     assert "against P(n<1)" in read(partial).one("header").words
 
 
-def test_what_is_missing_is_said(page: Element, partial: Path) -> None:
+def test_missing_parts_are_listed(page: Element, partial: Path) -> None:
     assert "Not all of it has been run" not in page.text
     document = read(partial)
     notes = [e.words for e in document.all("p", **{"class": "note"})]
@@ -452,7 +452,7 @@ def test_what_is_missing_is_said(page: Element, partial: Path) -> None:
     assert "of MP-NUCB in the first reading" not in run
 
 
-def test_a_part_looks_the_same_alone(whole: Path, partial: Path) -> None:
+def test_figure_of_a_part_does_not_depend_on_other_parts(whole: Path, partial: Path) -> None:
     for kind in ("csv", "svg", "png"):
         name = f"figures/figure4.{kind}"
         assert (partial / name).read_bytes() == (whole / name).read_bytes()
@@ -461,15 +461,15 @@ def test_a_part_looks_the_same_alone(whole: Path, partial: Path) -> None:
     assert (partial / "claims.csv").read_text() == "".join(own)
 
 
-def test_the_replications_told_are_those_of_the_data(
+def test_listed_replications_are_those_of_the_data(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not those asked for: a part has been extended and another has not, or more is asked for than was run."""
-    monkeypatch.setattr(paper_page, "drawings", lambda evidence: [])
+    monkeypatch.setattr(paper_report, "report_figures", lambda studies: [])
     kept = re.compile(rf"{stored.FIGURE_4_STUDIES.pattern}|{stored.FIGURE_3_STUDIES.pattern}")
     folder = stored.some_studies(whole, tmp_path / "out", kept.fullmatch)
     stored.rewrite(folder, "S1-slot-played-users-2", lambda rows: rows[rows.replication < 3])
-    take_folder(folder, replace(SIZE, replications=20, neural_fewer=7))
+    claim_folder(folder, replace(SIZE, replications=20, neural_fewer=7))
     page = write_report(folder)
     assert page.missing == ["figure1", "figure2", "readings", "map"]
     run = read(folder).one("section", id="run").words
@@ -479,7 +479,7 @@ def test_the_replications_told_are_those_of_the_data(
     assert found == {3, 2}
 
 
-def test_nothing_has_been_run(whole: Path, tmp_path: Path) -> None:
+def test_report_without_results_is_refused(whole: Path, tmp_path: Path) -> None:
     folder = stored.some_studies(whole, tmp_path / "out", lambda name: name == "S1-slot-played-tuning")
     on = r"out: no part of it is finished; `idleband reproduce --replications 5 --out .*` goes on"
     with pytest.raises(ib.InputError, match=on):
@@ -487,16 +487,16 @@ def test_nothing_has_been_run(whole: Path, tmp_path: Path) -> None:
     assert {p.name for p in folder.iterdir()} == {"reproduction.toml", "studies"}
 
 
-def test_a_small_size_is_called_a_first_look(
+def test_small_size_is_called_a_short_version(
     page: Element, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = [e.words for e in page.all("p", **{"class": "note"})]
     assert len(first) == 1
     assert first[0].startswith("A first look. 110 slots and 5 replications; the paper has 100,000 and five.")
-    monkeypatch.setattr(paper_page, "drawings", lambda evidence: [])
+    monkeypatch.setattr(paper_report, "report_figures", lambda studies: [])
     folder = stored.some_studies(whole, tmp_path / "out", stored.FIGURE_4_STUDIES.fullmatch)
     (folder / "reproduction.toml").unlink()
-    take_folder(folder, replace(SIZE, horizon=100_000))
+    claim_folder(folder, replace(SIZE, horizon=100_000))
     write_report(folder)
     assert "A first look" not in read(folder).text
 
@@ -510,7 +510,7 @@ def pictures(page: Element) -> list[str]:
     return [base64.b64decode(uri.partition(",")[2]).decode() for uri in uris]
 
 
-def test_pictures_are_svg_for_light_and_dark(pictures: list[str]) -> None:
+def test_svg_has_light_and_dark_colours(pictures: list[str]) -> None:
     assert len(pictures) == 2 * len(NAMES)
     for text in pictures:
         root = ElementTree.fromstring(text)
@@ -525,14 +525,14 @@ def test_pictures_are_svg_for_light_and_dark(pictures: list[str]) -> None:
         assert drawn - set(DARK) <= {"#000000"} - set(re.findall(r"<text[^>]*(#[0-9a-f]{6})", text))
 
 
-def test_pictures_do_not_say_when_they_were_made(pictures: list[str]) -> None:
+def test_svg_contains_no_date(pictures: list[str]) -> None:
     for text in pictures:
         assert "dc:date" not in text
         assert not re.search(r"\b20\d\d-\d\d", text)
         assert "<dc:title>" in text
 
 
-def test_labels_keep_their_digits() -> None:
+def test_rounding_of_svg_keeps_digits_of_labels() -> None:
     """Coordinates are rounded, what is written is not."""
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""How the figures are drawn, each from its table alone: wide, and narrow for a phone."""
+"""Drawing of the figures of the report from their tables: wide, and narrow for a phone."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,8 @@ GENIE = "genie"
 INK, GRID_LINE, PAPER = "#1b1b1b", "#dcdcdc", "#ffffff"
 
 
-# Colour, dash and marker: each line can be told from the others by two of them. Darker than Okabe and Ito's palette
-# where that is too pale for a thin line on white.
+# Colour, dash and marker: any two lines differ in at least two of them. Colours are darker than those of Okabe and Ito
+# where these are too pale for a thin line on white.
 STYLES: dict[str, tuple[str, Any, str]] = {
     "mp-random": ("#777777", (0, (1, 1.6)), "x"),
     "mp-ucb": ("#b8860b", (0, (5, 1.5)), "s"),
@@ -40,7 +40,7 @@ STYLES: dict[str, tuple[str, Any, str]] = {
 }
 
 
-# What light colours become where a reader prefers dark: on screen only, a printed or converted figure stays light.
+# Replacement of the colours on screens of readers who prefer dark pages; printed and converted figures stay light.
 DARK = {
     INK: "#e9e9e9",
     GRID_LINE: "#3c4048",
@@ -65,9 +65,9 @@ def _new(
     gap: tuple[float, float] = (0.5, 0.45),
     **options: Any,
 ) -> tuple["Figure", Any]:
-    """A figure of a width with panels of a height, all in inches, `top` and `left` of them for legend and labels.
+    """Return a figure of a width with panels of a height, in inches; `top` and `left` are kept for legend and labels.
 
-    The margins are set by hand: matplotlib's own layout takes longer than all drawing.
+    The margins are set here, because the automatic layout of matplotlib takes longer than the drawing.
     """
     from matplotlib.figure import Figure
 
@@ -101,7 +101,7 @@ def _dress(axes: "Axes") -> None:
 
 def _legend(figure: "Figure", entries: tuple[Any, Any], columns: int) -> None:
     handles, labels = entries
-    # Above all panels, where it hides nothing.
+    # Above all panels, where it covers nothing.
     figure.legend(
         handles, labels, loc="upper center", ncols=columns, frameon=False, fontsize=8.5, labelcolor=INK,
         handlelength=3,
@@ -109,6 +109,7 @@ def _legend(figure: "Figure", entries: tuple[Any, Any], columns: int) -> None:
 
 
 def draw_curves(table: "pandas.DataFrame", narrow: bool) -> "Figure":
+    """Draw regret over time, one panel per reading and scenario."""
     from matplotlib.ticker import NullLocator
 
     readings = list(dict.fromkeys(table.reading))
@@ -125,7 +126,7 @@ def draw_curves(table: "pandas.DataFrame", narrow: bool) -> "Figure":
             axes = grid[place // across, place % across]
             part = table[(table.reading == key) & (table.scenario == preset)]
             for role, (colour, dash, marker) in STYLES.items():
-                line = part[part.policy == role].iloc[::-2][::-1]  # every other checkpoint is enough for the eye
+                line = part[part.policy == role].iloc[::-2][::-1]  # every other checkpoint
                 if not len(line):
                     continue
                 width = 2.0 if role in PROPOSED else 1.4
@@ -153,7 +154,7 @@ def draw_curves(table: "pandas.DataFrame", narrow: bool) -> "Figure":
 
 
 def _name_rows(grid: Any, readings: Sequence[str]) -> None:
-    """The title of each reading above its first row of panels."""
+    """Write the title of each reading above its first row of panels."""
     rows_each = len(grid) // len(readings)
     for i, key in enumerate(readings):
         grid[i * rows_each][0].annotate(
@@ -162,10 +163,11 @@ def _name_rows(grid: Any, readings: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-COUNTS = {"static": "outside the best fixed set", "contextual": "M better ones, given the contexts"}
+COUNTS = {"static": "outside the best fixed set", "contextual": "M channels were better, given the contexts"}
 
 
-def draw_picks(table: "pandas.DataFrame", narrow: bool) -> "Figure":
+def draw_plays(table: "pandas.DataFrame", narrow: bool) -> "Figure":
+    """Draw the numbers of sub-optimal plays as bars and circles."""
     readings = list(dict.fromkeys(table.reading))
     across = 2 if narrow else 4
     down = len(readings) * 4 // across
@@ -182,12 +184,12 @@ def draw_picks(table: "pandas.DataFrame", narrow: bool) -> "Figure":
             colour = STYLES[role][0]
             fixed, given = part.loc[(role, "static")], part.loc[(role, "contextual")]
             axes.barh(
-                y, fixed.picks / 1000, color=colour, alpha=0.75, height=0.62,
+                y, fixed.plays / 1000, color=colour, alpha=0.75, height=0.62,
                 label=COUNTS["static"] if y == 0 else None,
             )  # fmt: skip
             for row, shape in ((fixed, ""), (given, "o")):
                 axes.errorbar(
-                    row.picks / 1000, y, xerr=[[(row.picks - row.low) / 1000], [(row.high - row.picks) / 1000]],
+                    row.plays / 1000, y, xerr=[[(row.plays - row.low) / 1000], [(row.high - row.plays) / 1000]],
                     color=INK, marker=shape, markersize=5, markerfacecolor=PAPER, linewidth=1.1, capsize=2,
                     linestyle="none", label=COUNTS["contextual"] if shape and y == 0 else None,
                 )  # fmt: skip
@@ -195,7 +197,7 @@ def draw_picks(table: "pandas.DataFrame", narrow: bool) -> "Figure":
         axes.invert_yaxis()
         axes.set_title(preset, fontsize=9)
         if place // across == down - 1:
-            axes.set_xlabel("picks, thousands", fontsize=8.5)
+            axes.set_xlabel("plays, thousands", fontsize=8.5)
         _dress(axes)
     _name_rows(grid, readings)
     _legend(figure, grid[0, 0].get_legend_handles_labels(), 1 if narrow else 2)
@@ -210,6 +212,7 @@ REFERENCES: dict[str, tuple[Any, str]] = {
 
 
 def draw_users(table: "pandas.DataFrame", narrow: bool) -> "Figure":
+    """Draw regret against the number of users."""
     from matplotlib.lines import Line2D
 
     # Wide: a row each for the total and its share per user; narrow: a column each.
@@ -246,6 +249,7 @@ def draw_users(table: "pandas.DataFrame", narrow: bool) -> "Figure":
 
 
 def draw_betas(table: "pandas.DataFrame", narrow: bool) -> "Figure":
+    """Draw regret against beta, one panel per reading."""
     readings = list(dict.fromkeys(table.reading))
     across = 1 if narrow else 3
     down = -(-len(readings) // across)
@@ -282,6 +286,7 @@ AGAINST: dict[str, tuple[Any, str]] = {TUNED: ("-", "o"), TEXTBOOK: ((0, (5, 1.5
 
 
 def draw_map(table: "pandas.DataFrame", narrow: bool) -> "Figure":
+    """Draw the margin of MP-LUCB against P(n < 1), one panel per scenario."""
     across = 2 if narrow else 4
     down = 4 // across
     figure, grid = _new(
@@ -309,7 +314,7 @@ def draw_map(table: "pandas.DataFrame", narrow: bool) -> "Figure":
         if place // across == down - 1:
             axes.set_xlabel("P(n < 1)", fontsize=8.5)
         if place % across == 0:
-            axes.set_ylabel("margin, reward a slot", fontsize=8.5)
+            axes.set_ylabel("margin, reward per slot", fontsize=8.5)
         _dress(axes)
     _legend(figure, grid[0, 0].get_legend_handles_labels(), 1 if narrow else 2)
     return figure

@@ -1,7 +1,7 @@
-"""The report: one HTML file that needs nothing beside it, and the same claims as text and as a table.
+"""The report: one HTML file without external resources, and the same claims as Markdown and CSV.
 
-Everything on it is computed from the stored runs. Figures are embedded as SVG that follows the reader's preference for
-light or dark; their data are embedded as CSV.
+Everything is computed from the stored studies. Figures are embedded as SVG that follows the preference of the reader
+for light or dark pages; their data are embedded as CSV.
 """
 
 import base64
@@ -20,15 +20,15 @@ from idleband.paper import figures
 from idleband.paper.claims import (
     CLAIMS,
     PAPERS_REPLICATIONS,
-    Example,
     Judgement,
+    WorkedExample,
     judge,
     worked_example,
 )
-from idleband.paper.draw import DARK
-from idleband.paper.figures import Drawing
+from idleband.paper.drawing import DARK
+from idleband.paper.figures import ReportFigure
 from idleband.paper.parts import PARTS
-from idleband.paper.plan import COST, QUICK, SMALLER, Size, Tuning
+from idleband.paper.plan import COST, QUICK, SMALLER, Size, TunedParameters
 from idleband.paper.readings import (
     CLEAR,
     GRID,
@@ -38,7 +38,7 @@ from idleband.paper.readings import (
     SCENARIOS,
     Reading,
 )
-from idleband.paper.run import Evidence
+from idleband.paper.stored import StoredStudies
 from idleband.paper.summary import MARKS, PER_READING, claims_csv, in_short, map_in_short, summary, summary_markdown
 from idleband.scenario.build import scenario
 from idleband.scenario.presets import PRESETS
@@ -47,73 +47,75 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Page(NamedTuple):
-    report: Path
+class Report(NamedTuple):
+    """A written report and what it is based on."""
+
+    path: Path
     claims: list[Judgement]
     size: Size
-    missing: list[str]  # parts that have not been run
-    command: str  # what runs them
+    missing: list[str]  # parts that are not stored
+    command: str  # the command that runs them
     seconds: float  # processor time of the runs
 
 
-def write_report(folder: Path) -> Page:
-    """Claims, figures and page from what is stored in a folder."""
-    evidence = Evidence(folder)
-    parts = evidence.parts
+def write_report(folder: Path) -> Report:
+    """Write claims, figures and report from the studies stored in a folder."""
+    stored = StoredStudies(folder)
+    parts = stored.parts
     if not parts:
-        raise InputError(f"{folder}: no part of it is finished; `{_command(evidence.size)} --out {folder}` goes on")
-    claims = judge(evidence)
-    drawn = [_Shown(drawing) for drawing in drawings(evidence)]
-    for name in set(DRAWINGS) - {shown.drawing.name for shown in drawn}:  # of parts that are not complete any more
+        raise InputError(f"{folder}: no part is finished; `{_command(stored.size)} --out {folder}` continues")
+    claims = judge(stored)
+    drawn = [_RenderedFigure(figure) for figure in report_figures(stored)]
+    for name in set(FIGURE_NAMES) - {shown.figure.name for shown in drawn}:  # of parts that are no longer complete
         for ending in ("svg", "csv", "png"):
             (folder / "figures" / f"{name}.{ending}").unlink(missing_ok=True)
     for shown in drawn:
         shown.write(folder / "figures")
     write_durably(folder / "claims.csv", claims_csv(claims).encode())
-    write_durably(folder / "claims.md", summary_markdown(claims, evidence.size).encode())
+    write_durably(folder / "claims.md", summary_markdown(claims, stored.size).encode())
     missing = [part for part in PARTS if part not in parts]
-    write_durably(folder / "report.html", _html(evidence, claims, drawn, missing).encode())
-    command = f"{_command(evidence.size)} --out {folder}"
-    return Page(folder / "report.html", claims, evidence.size, missing, command, _seconds(evidence))
+    write_durably(folder / "report.html", _html(stored, claims, drawn, missing).encode())
+    command = f"{_command(stored.size)} --out {folder}"
+    return Report(folder / "report.html", claims, stored.size, missing, command, _seconds(stored))
 
 
-MAKERS: dict[str, Callable[[Evidence], Drawing]] = {
+MAKERS: dict[str, Callable[[StoredStudies], ReportFigure]] = {
     "figure1": figures.figure1,
     "figure2": figures.figure2,
     "figure3": figures.figure3,
     "figure4": figures.figure4,
     "map": figures.the_map,
 }
-DRAWINGS = (*MAKERS, *(f"reading-{reading.key}" for reading in SMALLER))
+FIGURE_NAMES = (*MAKERS, *(f"reading-{reading.key}" for reading in SMALLER))
 
 
-def drawings(evidence: Evidence) -> list[Drawing]:
-    """The figures of which the runs are there, in the order of the report."""
-    found = [make(evidence) for part, make in MAKERS.items() if part in evidence.parts]
-    if "readings" in evidence.parts:
-        found += [figures.smaller(evidence, reading) for reading in SMALLER]
+def report_figures(stored: StoredStudies) -> list[ReportFigure]:
+    """Return the figures whose studies are stored, in the order of the report."""
+    found = [make(stored) for part, make in MAKERS.items() if part in stored.parts]
+    if "readings" in stored.parts:
+        found += [figures.smaller(stored, reading) for reading in SMALLER]
     return found
 
 
 # --- figures as files and as parts of a page -------------------------------------------------------------------------
 
 
-class _Shown:
-    """A drawing, drawn."""
+class _RenderedFigure:
+    """A figure of the report, drawn wide and narrow."""
 
-    def __init__(self, drawing: Drawing) -> None:
-        self.drawing = drawing
-        wide, narrow = (drawing.draw(drawing.table, narrow) for narrow in (False, True))
+    def __init__(self, figure: ReportFigure) -> None:
+        self.figure = figure
+        wide, narrow = (figure.draw(figure.table, narrow) for narrow in (False, True))
         self.wide, self.narrow = (
-            svg(figure, f"{drawing.name}-{i}", drawing.title) for i, figure in enumerate((wide, narrow))
+            svg(drawn, f"{figure.name}-{i}", figure.title) for i, drawn in enumerate((wide, narrow))
         )
-        self.csv = drawing.table.to_csv(index=False, float_format="%.7g", lineterminator="\n")
+        self.csv = figure.table.to_csv(index=False, float_format="%.7g", lineterminator="\n")
         buffer = io.BytesIO()
         wide.savefig(buffer, format="png")
         self.png = buffer.getvalue()
 
     def write(self, folder: Path) -> None:
-        name = self.drawing.name
+        name = self.figure.name
         for ending, data in (("svg", self.wide), ("csv", self.csv.encode()), ("png", self.png)):
             write_durably(folder / f"{name}.{ending}", data)
 
@@ -131,14 +133,14 @@ class _Shown:
 
 
 def svg(figure: "Figure", salt: str, title: str) -> bytes:
-    """A figure as SVG: text as text, the same bytes every time, and dark where the reader prefers that."""
+    """Return a figure as SVG with text as text, reproducible bytes, and dark colours where the reader prefers them."""
     import matplotlib
 
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Title": title})
     text = buffer.getvalue().decode()
-    # A hundredth of a point is fine enough, and half the size; inside tags only, or labels would lose digits, too.
+    # Coordinates with two decimals take half the space. Only tags are changed, or labels would lose digits as well.
     text = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d+\.\d\d)\d+", r"\1", tag[0]), text)
     rules = "".join(
         f'[style*="{what}: {light}"]{{{what}:{dark} !important}}'
@@ -151,23 +153,23 @@ def svg(figure: "Figure", salt: str, title: str) -> bytes:
     return (text[: start.end()] + style + text[start.end() :]).encode()
 
 
-# --- the page --------------------------------------------------------------------------------------------------------
+# --- HTML --------------------------------------------------------------------------------------------------------
 
 
-def _html(evidence: Evidence, claims: list[Judgement], drawn: list[_Shown], missing: list[str]) -> str:
+def _html(stored: StoredStudies, claims: list[Judgement], drawn: list[_RenderedFigure], missing: list[str]) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("idleband.paper", "templates")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     return environment.get_template("report.html").render(
         version=version("idleband"),
-        size=evidence.size,
-        command=_command(evidence.size),
-        tuning_seed=evidence.size.tuning_seed,
+        size=stored.size,
+        command=_command(stored.size),
+        tuning_seed=stored.size.tuning_seed,
         papers_replications=PAPERS_REPLICATIONS,
         missing=missing,
         parts=PARTS,
-        run=_what_was_run(evidence),
+        run=_what_was_run(stored),
         claims=CLAIMS,
         per_reading=PER_READING,
         summary=summary(claims),
@@ -182,26 +184,27 @@ def _html(evidence: Evidence, claims: list[Judgement], drawn: list[_Shown], miss
         scenarios=SCENARIOS,
         presets=PRESETS,
         means={name: scenario(name).table_means for name in SCENARIOS},
-        example=Example(tuple(worked_example())),
-        choices=_choices(evidence),
+        example=WorkedExample(tuple(worked_example())),
+        choices=_choices(stored),
         grid=GRID,
     )
 
 
-def _what_was_run(evidence: Evidence) -> dict[str, Any]:
-    """Counts, time and machine, from the manifests of the studies."""
-    manifests = evidence.manifests
-    used = evidence.used.values()
+def _what_was_run(stored: StoredStudies) -> dict[str, Any]:
+    """Return counts, time and machine from the manifests of the studies."""
+    manifests = stored.manifests
+    used = stored.used.values()
     results = [result for one in used for result in one.study.results]
-    reported = [one for one in used if one.run.spec.seed == evidence.size.seed]
+    reported = [one for one in used if one.planned.experiment.seed == stored.size.seed]
     replications = {
-        kind: {r.replications for one in reported if one.run.kind == kind for r in one.study.results} for kind in COST
+        kind: {r.replications for one in reported if one.planned.kind == kind for r in one.study.results}
+        for kind in COST
     }
     return {
         "studies": len(used),
         "runs": sum(result.replications for result in results),
         "slots": sum(result.replications * result.horizon for result in results),
-        "minutes": _seconds(evidence) / 60,
+        "minutes": _seconds(stored) / 60,
         "machines": sorted({f"{m['machine']['processor']}, {m['machine']['cores']} cores" for m in manifests}),
         "versions": manifests[0]["versions"],
         "mixed": len({json.dumps([m["versions"], m["sources"]]) for m in manifests}) > 1,
@@ -211,13 +214,13 @@ def _what_was_run(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _seconds(evidence: Evidence) -> float:
-    """Processor time of all runs."""
-    return sum(float(manifest["seconds"]) for manifest in evidence.manifests)
+def _seconds(stored: StoredStudies) -> float:
+    """Return the processor time of all studies."""
+    return sum(float(manifest["seconds"]) for manifest in stored.manifests)
 
 
 def _command(size: Size) -> str:
-    """What runs a reproduction of this size."""
+    """Return the command that runs a reproduction of this size."""
     words, base = ["idleband reproduce"], replace(Size(), seed=size.seed)
     if size.horizon == QUICK.horizon:
         words, base = [*words, "--quick"], replace(QUICK, seed=size.seed)
@@ -226,10 +229,10 @@ def _command(size: Size) -> str:
     return " ".join(words + [f"--seed {size.seed}"] * (size.seed != 0))
 
 
-def _choices(evidence: Evidence) -> list[tuple[Reading, list[Tuning | None]]]:
-    """The chosen values, one row per reading."""
+def _choices(stored: StoredStudies) -> list[tuple[Reading, list[TunedParameters | None]]]:
+    """Return the tuned parameters, one row per reading."""
     return [
-        (reading, [evidence.choices.get((reading.key, preset)) for preset in SCENARIOS])
+        (reading, [stored.choices.get((reading.key, preset)) for preset in SCENARIOS])
         for reading in dict.fromkeys((*READINGS, *MAP))
-        if any((reading.key, preset) in evidence.choices for preset in SCENARIOS)
+        if any((reading.key, preset) in stored.choices for preset in SCENARIOS)
     ]

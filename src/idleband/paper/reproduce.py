@@ -1,0 +1,110 @@
+"""Running the planned studies of the reproduction into a folder."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from idleband.experiments.run import StudyRequest, run_experiments
+from idleband.experiments.study import Study
+from idleband.paper.folder import STUDIES, claim_folder
+from idleband.paper.parts import PARTS
+from idleband.paper.plan import (
+    Choices,
+    PlannedStudy,
+    Size,
+    TunedParameters,
+    chosen,
+    reported_of,
+    tuning_of,
+    tuning_study,
+)
+from idleband.paper.readings import GRID, TUNED_BASELINES, Reading
+from idleband.paper.stored import planned_part
+from idleband.progress import SILENT, Progress
+from idleband.simulation.precompile import compiled_ahead
+
+NETWORK = "mp-nucb"  # its variants share its machine code
+
+
+def reproduce(
+    out: Path,
+    size: Size,
+    parts: Sequence[str] = tuple(PARTS),
+    *,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+) -> None:
+    """Run the studies that the parts need and the folder does not contain yet.
+
+    Progress is measured in slots of a fast policy. All work is announced at the start; stored work counts as done.
+    """
+    claim_folder(out, size)
+    tuned = list(dict.fromkeys(pair for part in parts for pair in tuning_of(part)))
+    tuning = {pair: tuning_study(size, *pair) for pair in tuned}
+    # The tuned values are not known yet, but the number of policies is, except for a textbook value that is chosen.
+    guess = {(reading.key, preset): _any_choice(reading) for reading, preset in tuned}
+    progress.expect(sum(_slots(planned) for planned in [*tuning.values(), *_reported(size, parts, guess)]))
+
+    def run_all(planned: Sequence[PlannedStudy], progress: Progress) -> list[Study]:
+        requests = [
+            StudyRequest(one.experiment, out / STUDIES / one.folder, _Weighted(one, progress)) for one in planned
+        ]
+        return run_experiments(requests, threads=threads, progress=progress)
+
+    with _network_ahead(out, _reported(size, parts, guess)) as wait:
+        studies = run_all(list(tuning.values()), progress)
+        choices: Choices = {
+            (reading.key, preset): chosen(reading, planned_part(planned, study))
+            for ((reading, preset), planned), study in zip(tuning.items(), studies, strict=True)
+        }
+        run_all(_reported(size, parts, choices), _Waiting(progress, wait))
+
+
+class _Weighted(Progress):
+    """Observer of one study, whose slots count by their cost in the work that was announced at the start."""
+
+    def __init__(self, planned: PlannedStudy, progress: Progress) -> None:
+        self.planned, self.progress = planned, progress
+
+    def expect(self, slots: float) -> None:
+        """Count the stored part of the study as done."""
+        self.progress.advance(max(0.0, _slots(self.planned) - slots * self.planned.cost))
+
+    def advance(self, slots: float) -> None:
+        """Count slots by their cost."""
+        self.progress.advance(slots * self.planned.cost)
+
+
+class _Waiting(Progress):
+    """Observer that waits for the second process before the loop of MP-NUCB is compiled here."""
+
+    def __init__(self, progress: Progress, wait: Callable[[], None]) -> None:
+        self.progress, self.wait = progress, wait
+
+    def compiling(self, policy: str) -> None:
+        """Wait where the policy is a network."""
+        self.progress.compiling(policy)
+        if policy.startswith(NETWORK):
+            self.wait()
+
+
+def _network_ahead(out: Path, planned: Sequence[PlannedStudy]) -> contextlib.AbstractContextManager[Callable[[], None]]:
+    """Compile MP-NUCB in a second process: it takes longest to compile and is needed last."""
+    if all((out / STUDIES / one.folder / "manifest.json").exists() for one in planned if one.cost > 1):
+        return contextlib.nullcontext(lambda: None)
+    return compiled_ahead(NETWORK)
+
+
+def _any_choice(reading: Reading) -> TunedParameters:
+    return TunedParameters(GRID[0], {} if reading.paths else dict.fromkeys(TUNED_BASELINES, GRID[0]))
+
+
+def _reported(size: Size, parts: Sequence[str], choices: Choices) -> list[PlannedStudy]:
+    """Return the reported studies, each once: fast ones first, while MP-NUCB is compiled, then the longest."""
+    planned = {one.folder: one for part in parts for one in reported_of(size, part, choices)}
+    return sorted(planned.values(), key=lambda one: (one.cost > 1, -one.cost))
+
+
+def _slots(planned: PlannedStudy) -> float:
+    """Return the work of a study in slots of a fast policy."""
+    return len(planned.experiment.tasks) * planned.experiment.horizon * planned.cost
