@@ -223,7 +223,7 @@ def test_every_claim_is_judged_under_every_reading_it_applies_to(judged: list[Ju
         for claim, references in (
             ("C1", ("static or contextual regret", "table regret")),
             ("C2", ("static set", "contextual values")),
-            ("C5b", ("cost of a pick",)),
+            ("C5b", ("cost of a play",)),
         )
         for reference in references
     ]
@@ -308,7 +308,7 @@ def test_comparisons_use_replications_of_both_policies(judged: list[Judgement]) 
         elif one.claim in ("C3", "C3b", "C4"):
             expected = 5 if one.reading is MAIN else 4
         else:
-            expected = 5 if one.reading.key in stored.POLICIES else 4  # the other worlds of the map
+            expected = 5 if one.reading.key in stored.POLICIES else 4  # the other values of the map
         assert one.replications == expected, (one.claim, one.reading.key, one.policy)
 
 
@@ -356,7 +356,7 @@ def test_share_of_the_genie_is_noted_where_all_states_are_observed(judged: list[
             )
             shares.append(reward / (reward + lost))
         ends = dict.fromkeys(f"{share:.1%}" for share in (min(shares), max(shares)))  # one, if they read alike
-        assert one.note == f"it earns {' to '.join(ends)} of what the genie does"
+        assert one.note == f"its reward is {' to '.join(ends)} of that of the genie"
         assert one.why.endswith(f"; {one.note}.")
 
 
@@ -420,7 +420,7 @@ def test_lower_values_agree_with_the_claims(
         if not name.endswith("-tuning"):
             stored.rewrite(folder, name, change)
     studies = StoredStudies(folder)
-    headlines = {c1: "static or contextual regret", c2: "static set", c5b: "cost of a pick"}
+    headlines = {c1: "static or contextual regret", c2: "static set", c5b: "cost of a play"}
     for claim, reference in headlines.items():
         found = [one for one in claim(studies, reading) if one.reference == reference]
         assert [(one.policy, one.against) for one in found] == [(r, a) for a in ("tuned", "textbook") for r in ROLES]

@@ -7,8 +7,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from idleband.experiments.experiment import Experiment
 
+from idleband.experiments.spec import Experiment
 from idleband.experiments.study import Study
 from idleband.paper.parts import PARTS
 from idleband.paper.plan import (

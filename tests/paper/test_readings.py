@@ -47,16 +47,16 @@ def test_every_reading_is_a_valid_experiment(reading: Reading, preset: str) -> N
 
 def test_main_reading_uses_the_presets() -> None:
     """Contexts that matter, states seen only where they are played, and the whole matrix of each network."""
-    assert MAIN.world.scenario("S3") == scenario("S3")
+    assert MAIN.settings.scenario("S3") == scenario("S3")
     assert CLEAR == 0.7
     assert MAIN.linear == policy("mp-lucb")
     assert [r.key for r in READINGS if r.neural.values["covariance"] == "full"] == ["slot-played"]
 
 
 def test_sensing_of_the_readings() -> None:
-    sensed = {r.key for r in ALL if r.world.sensing == "all"}
+    sensed = {r.key for r in ALL if r.settings.sensing == "all"}
     assert sensed == {"rca-sensed", "printed-reward", "printed-indicator"}
-    models = {r.key: r.world.model for r in READINGS if r.world.model != "linear"}
+    models = {r.key: r.settings.model for r in READINGS if r.settings.model != "linear"}
     assert models == {"quadratic": "quadratic", "cosine": "cosine", "none": "none"}
     margins = [find(f"printed-{m}") for m in ("reward", "indicator")]
     assert [(r.linear.values["replace"], r.neural.values["replace"]) for r in margins] == [
@@ -71,8 +71,8 @@ def test_baselines_observe_played_channels_only() -> None:
         assert bool(reading.paths) == (reading.key not in stored.OWN_BASELINES)
         owner = find(reading.paths) if reading.paths else reading
         assert not owner.paths
-        assert owner.world.sensing == "played"
-        assert replace(owner.world, sensing=reading.settings.sensing) == reading.settings
+        assert owner.settings.sensing == "played"
+        assert replace(owner.settings, sensing=reading.settings.sensing) == reading.settings
 
 
 def test_map_contains_the_main_reading() -> None:

@@ -203,7 +203,7 @@ HEADLINES = {
     "C3": ("static regret", "M = 1 to 9"),
     "C3b": ("static regret", "M = 1 to 9"),
     "C4": ("static or contextual regret", ""),
-    "C5b": ("cost of a pick", "tuned"),
+    "C5b": ("cost of a play", "tuned"),
 }
 
 
@@ -250,7 +250,7 @@ def test_claims_are_summarised_in_sentences(page: Element, judged: list[Judgemen
     short = in_short(judged)
     found = [item.words for item in page.one("section", id="claims").all("li")]
     assert found == [f"{name} {words}. {short[name]}" for name, words in CLAIMS.items()]
-    assert f"{map_in_short(judged)} (* another verdict with textbook L.)" in page.one("section", id="claims").words
+    assert f"{map_in_short(judged)} (*: another verdict with the textbook L.)" in page.one("section", id="claims").words
 
 
 def starred(cells: dict[str, tuple[str, str]], role: str) -> str:
@@ -279,17 +279,25 @@ def test_summary_as_markdown(whole: Path, claims: list[dict[str, str]], judged: 
 
 
 def test_summary_for_a_terminal(claims: list[dict[str, str]], judged: list[Judgement]) -> None:
-    words, table, notes = summary_text(judged).split("\n\n")
-    assert words.splitlines() == [f"{claim:3}  {meaning}" for claim, meaning in CLAIMS.items()]
+    text = summary_text(judged)
+    words, table, letters, the_map, notes, example = text.split("\n\n")
+    assert max(map(len, text.splitlines())) <= 80
+    assert words.split() == [word for claim, meaning in CLAIMS.items() for word in (claim, *meaning.split())]
     head, *lines = [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
-    assert head == ["reading", "policy", *PER_READING]
+    assert head == ["reading", *PER_READING]
+    marks = {"holds": "+", "fails": "x", "undecided": "~"}
     found = iter(lines)
     for title, row in headlines(claims).items():
-        for i, role in enumerate(("MP-LUCB", "MP-NUCB")):
+        for role in ("MP-LUCB", "MP-NUCB"):
             cells = [starred(row[claim], role) for claim in PER_READING]
-            assert next(found) == [*([title] if i == 0 else []), role, *cells]
+            for word, mark in marks.items():
+                cells = [cell.replace(word, mark) for cell in cells]
+            assert next(found) == [f"{title}: {role}", *cells]
     assert next(found, None) is None
-    assert notes == f"{map_in_short(judged)}\n{NOTES}\nC5: {in_short(judged)['C5']}"
+    assert all(f"{mark} {word}" in letters for word, mark in marks.items())
+    assert the_map.split() == map_in_short(judged).split()
+    assert notes == NOTES
+    assert example.split() == f"C5: {in_short(judged)['C5']}".split()
 
 
 def test_worked_example_table(page: Element) -> None:
@@ -319,7 +327,7 @@ def test_tables_1_and_2(page: Element) -> None:
 
 
 def test_tuned_parameters_table(page: Element, whole: Path) -> None:
-    head, *rows = table_in(page, "run", "Chosen values")
+    head, *rows = table_in(page, "run", "Tuned parameters")
     assert head == ["Reading", *SCENARIOS]
     assert [TITLES[row[0]] for row in rows] == [*stored.POLICIES, *(k for k in stored.MAP.values() if "-0" in k)]
     for title, *cells in rows:
@@ -335,10 +343,10 @@ def test_list_of_studies(page: Element, whole: Path) -> None:
     text = page.one("section", id="run").words
     assert "110 slots, K = 10 channels, contexts of 8 uniform entries, M = 5 users, seed 0." in text
     assert (
-        "Replications: 5 of the fast policies; 4 of the fast policies in the other worlds of the map and in figures 3"
-        " and 4 beyond the first reading; 3 of MP-NUCB in the first reading (figures 1 and 2), with the whole matrix;"
-        " 2 of MP-NUCB elsewhere and in figure 3, with its diagonal. The paper has 5; the verdicts of the first 5"
-        " stand beside."
+        "Replications: 5 of the fast policies; 4 of the fast policies in the map beyond P(n<1) = 0.7 and in figures 3"
+        " and 4 beyond the first reading; 3 of MP-NUCB in the first reading (figures 1 and 2), with the full matrix;"
+        " 2 of MP-NUCB elsewhere and in figure 3, with its diagonal. The paper has 5; the verdicts from the first 5"
+        " are listed as well."
     ) in text
     assert "of 0.1, 0.5, 1, 10, 100, 1000 the value with the highest mean reward over 1 replication on" in text
     assert "(seed 1000003)" in text
@@ -354,8 +362,8 @@ def test_list_of_studies(page: Element, whole: Path) -> None:
 
 
 def test_readings_are_counted_and_listed(page: Element) -> None:
-    assert "its tables and figures for 8 readings of it" in page.one("header").words
-    judged = "8 of 8 readings were judged, and the first of them in 6 worlds (the map); none was left out."
+    assert "its tables and figures for 8 readings of the text" in page.one("header").words
+    judged = "8 of 8 readings were judged, and the first of them for 6 values of P(n<1) (the map); none was left out."
     assert judged in page.one("section", id="claims").words
     place = page.one("section", id="readings")
     names = [f"{r.title} ({r.linear.label}, {r.neural.label})" for r in READINGS]
@@ -427,10 +435,10 @@ def test_special_characters_are_escaped(either: Path, partial: Path) -> None:
 
 
 def test_missing_parts_are_listed(page: Element, partial: Path) -> None:
-    assert "Not all of it has been run" not in page.text
+    assert "This reproduction is not complete" not in page.text
     document = read(partial)
     notes = [e.words for e in document.all("p", **{"class": "note"})]
-    assert notes[1].startswith("Not all of it has been run. Missing: ")
+    assert notes[1].startswith("This reproduction is not complete. Missing: ")
     assert [meaning in notes[1] for meaning in PARTS.values()] == [part != "figure4" for part in PARTS]
     assert [e.attributes["id"] for e in document.all("figure")] == ["figure4"]
     kept = {"mine.svg", *(f"figure4.{kind}" for kind in ("csv", "png", "svg"))}  # what is the user's stays
@@ -440,15 +448,15 @@ def test_missing_parts_are_listed(page: Element, partial: Path) -> None:
     rows = table_in(document, "claims")[1:]
     assert [row[0] for row in rows] == [reading.title for reading in READINGS if reading.key in stored.LINEAR_MODEL]
     assert all([bool(cell) for cell in row[1:]] == [claim == "C4" for claim in PER_READING] for row in rows)
-    said = document.one("section", id="claims").words
-    assert "5 of 8 readings were judged. The default" in said
-    assert "left out" not in said
-    assert "the map" not in said
+    text = document.one("section", id="claims").words
+    assert "5 of 8 readings were judged. The default" in text
+    assert "left out" not in text
+    assert "the map" not in text
     items = [item.words for item in document.one("section", id="claims").all("li")]
-    for item, (name, words) in zip(items, CLAIMS.items(), strict=True):  # nothing to say of what was not run
+    for item, (name, words) in zip(items, CLAIMS.items(), strict=True):  # no sentence about missing parts
         assert item.endswith(f" {words}.") == (name not in ("C4", "C5"))
     run = document.one("section", id="run").words
-    assert "Replications: 5 of the fast policies; 4 of the fast policies in the other worlds" in run
+    assert "Replications: 5 of the fast policies; 4 of the fast policies in the map" in run
     assert "of MP-NUCB in the first reading" not in run
 
 
@@ -481,7 +489,7 @@ def test_listed_replications_are_those_of_the_data(
 
 def test_report_without_results_is_refused(whole: Path, tmp_path: Path) -> None:
     folder = stored.some_studies(whole, tmp_path / "out", lambda name: name == "S1-slot-played-tuning")
-    on = r"out: no part of it is finished; `idleband reproduce --replications 5 --out .*` goes on"
+    on = r"out: no part is finished; `idleband reproduce --replications 5 --out .*` continues"
     with pytest.raises(ib.InputError, match=on):
         write_report(folder)
     assert {p.name for p in folder.iterdir()} == {"reproduction.toml", "studies"}
@@ -492,16 +500,16 @@ def test_small_size_is_called_a_short_version(
 ) -> None:
     first = [e.words for e in page.all("p", **{"class": "note"})]
     assert len(first) == 1
-    assert first[0].startswith("A first look. 110 slots and 5 replications; the paper has 100,000 and five.")
+    assert first[0].startswith("Short version. 110 slots and 5 replications; the paper has 100,000 and five.")
     monkeypatch.setattr(paper_report, "report_figures", lambda studies: [])
     folder = stored.some_studies(whole, tmp_path / "out", stored.FIGURE_4_STUDIES.fullmatch)
     (folder / "reproduction.toml").unlink()
     claim_folder(folder, replace(SIZE, horizon=100_000))
     write_report(folder)
-    assert "A first look" not in read(folder).text
+    assert "Short version." not in read(folder).text
 
 
-# --- pictures --------------------------------------------------------------------------------------------------------
+# --- images ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

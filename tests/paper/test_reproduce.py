@@ -1,4 +1,4 @@
-"""A reproduction runs, stops, goes on, and is found again; whatever happens between, the numbers are the same."""
+"""Interrupted, killed, extended and repeated reproductions give the same numbers."""
 
 import math
 import os
@@ -68,7 +68,7 @@ def test_complete_reproduction_has_all_parts(whole: Path) -> None:
     assert {p.name for p in whole.iterdir()} == {
         *("reproduction.toml", "studies", "figures", "report.html", "claims.csv", "claims.md")
     }
-    # readings: baselines and MP-LUCB, MP-NUCB, tuning; five more worlds of the map; figure 3; figure 4
+    # readings: baselines and MP-LUCB, MP-NUCB, tuning; five more values of the map; figure 3; figure 4
     assert len(list((whole / "studies").iterdir())) == 4 * 8 * 3 + 4 * 5 * 2 + 9 * 3 + 5
 
 
@@ -203,7 +203,7 @@ def test_interrupted_reproduction_continues_with_equal_results(whole: Path, tmp_
     assert kept
     assert len(list((folder / "studies").iterdir())) == (FIGURE_4 // 2 if share < 0.2 else FIGURE_4)
     assert StoredStudies(folder).parts == []
-    with pytest.raises(InputError, match="S1-rca-sensed-beta: not finished; `idleband reproduce` goes on with it"):
+    with pytest.raises(InputError, match="S1-rca-sensed-beta: not finished; `idleband reproduce` continues it"):
         StoredStudies(folder).with_beta(SENSED)
     reproduce(folder, SIZE, ["figure4"])
     assert kept.items() < tasks(folder).items()  # what was finished is not done again

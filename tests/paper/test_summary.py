@@ -25,7 +25,7 @@ REFERENCES = {
     "C1": "static or contextual regret",
     "C4": "static or contextual regret",
     "C2": "static set",
-    "C5b": "cost of a pick",
+    "C5b": "cost of a play",
 }
 
 

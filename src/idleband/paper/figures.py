@@ -303,8 +303,8 @@ def the_map(stored: StoredStudies) -> ReportFigure:
         "Reward per slot of MP-LUCB (ranked every slot, played states) minus that of the best baseline in the same"
         " study, against P(n<1), the probability that a perturbation leaves a good channel good; paired 95% intervals,"
         " hollow marks where they contain zero. On the left, perturbations are common and predicting them is useful; on"
-        " the right they are rare, and MP-LUCB earns less. In S1 and S4, whose states are correlated over time, most of the"
-        " difference is there without any perturbation as well (the last reading): MP-UCB with a wide confidence"
+        " the right they are rare, and MP-LUCB earns less. In S1 and S4, whose states are correlated over time, most of"
+        " the difference is there without any perturbation as well (the last reading): MP-UCB with a wide confidence"
         " interval earns more than the best fixed channels, and MP-LUCB, which ranks by long-run means, does not.",
         f"Four panels. Margin over the best tuned baseline, for each P(n<1). {ends}.",
         table,
