@@ -1,13 +1,16 @@
 """The watch page and the playground in a browser, with a service and a simulated base station."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Timer
+from urllib.request import Request, urlopen
 
 import pytest
 
+import idleband.service as service_package
 from idleband.service.client import Client
 from tests.service.chromium import TIMEOUT, Tab, find_browser, open_tab
 
@@ -30,7 +33,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             assert process.stdout is not None
             url = process.stdout.readline().split()[-1]
             with Client(url, patience=TIMEOUT) as client:
-                client.snapshot()
+                client.status()
             timer.cancel()
             yield url
         finally:
@@ -87,6 +90,28 @@ def test_watch_shows_channel_indices_from_zero(service: str, page: Tab) -> None:
     assert names == "0,1,2,3,4,5,6,7,8,9"
 
 
+def test_watch_shows_channel_names(service: str, page: Tab) -> None:
+    names = ["north", "east", "south", "west"]
+    settings = {"name": "named", "policy": "mp-random", "channels": 4, "users": 2, "channel_names": names}
+    request = Request(f"{service}/v1/allocators", json.dumps(settings).encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=TIMEOUT) as response:
+        assert response.status == 200
+    with Client(service, "named") as client:
+        assigned = client.decide().channels
+    page.open(f"{service}/?name=named", WIDE)
+    page.until("document.querySelectorAll('#rows tr.now').length === 2")
+    rows = page.value("[...document.querySelectorAll('#rows th')].map((one) => one.textContent).join()")
+    assert rows == "north 0,east 1,south 2,west 3"
+    assert page.text("#assigned") == ", ".join(names[k] for k in sorted(assigned))
+    assert (
+        page.value("document.querySelectorAll('#rows button')[1].getAttribute('aria-label')") == "Vacate channel east"
+    )
+    page.click("#explain-last")
+    page.until("document.querySelectorAll('#terms tr').length === 4")
+    assert names[assigned[0]] in page.text("#why")
+    assert names[assigned[0]] in page.text("#terms")
+
+
 def test_watch_explains_slots_of_the_strip(service: str, page: Tab) -> None:
     """One slot is selected with the mouse, the one before it with the keyboard."""
     open_watch(page, f"{service}/")
@@ -112,7 +137,7 @@ def test_watch_vacates_and_restores_a_channel(service: str, page: Tab) -> None:
         for vacated in (True, False):
             page.click(f"{ROW} button")
             page.until(f"document.querySelector('{ROW}').textContent.includes('vacated') === {str(vacated).lower()}")
-            assert client.snapshot()["channel"][2]["vacated"] is vacated
+            assert client.status()["channel"][2]["vacated"] is vacated
 
 
 def test_watch_fits_a_phone(service: str, page: Tab) -> None:
@@ -125,7 +150,7 @@ def test_watch_fits_a_phone(service: str, page: Tab) -> None:
 def test_watch_lists_allocators_when_the_name_is_unknown(service: str, page: Tab) -> None:
     page.open(f"{service}/?name=nope", WIDE)
     page.until("document.querySelector('#error a')")
-    assert page.text("#error") == "There is no allocator named nope. Existing allocators: main."
+    assert page.text("#error").startswith("There is no allocator named nope. Existing allocators: main")
     assert page.text("#state") == "Not connected"
     page.click("#error a")
     page.until("document.querySelector('#state')?.textContent === 'Live'")
@@ -269,9 +294,7 @@ def test_playground_reports_unknown_parts_of_a_link(service: str, page: Tab) -> 
 
 def test_pages_do_not_use_retired_terms() -> None:
     """Texts of the pages use the terms of the glossary."""
-    import idleband.service
-
-    folder = Path(idleband.service.__file__).parent / "page"
+    folder = Path(service_package.__file__).parent / "page"
     text = "\n".join(path.read_text().lower() for path in folder.glob("*.*"))
     for word in ("handed out", "chance", " told", "spoilt", "a second", "a slot,"):
         assert word not in text, word
