@@ -1,4 +1,4 @@
-"""Questions, answers and feedback: whole or in part, late, twice, in any order or never; each is learned once."""
+"""Decisions and reports: complete, partial, late, repeated, in any order; the feedback of a channel is learned once."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ def small(policy: str = "mp-ucb", **more: Any) -> ib.Allocator:
     return ib.Allocator(policy, **{"channels": K, "users": M, "dimension": 2, **more})
 
 
-# --- exactly once, against a dictionary ------------------------------------------------------------------------------
+# --- exactly once, compared with a dictionary -------------------------------------------------------------------------
 
 EIGHTHS = st.integers(0, 8).map(lambda n: n / 8)  # sums of them are exact
 ASK = st.tuples(st.just("ask"), st.integers(0, M), st.lists(st.booleans(), min_size=K, max_size=K), st.integers(1, 3))
@@ -28,12 +28,12 @@ REPORT = st.tuples(
     st.lists(st.one_of(st.none(), EIGHTHS), min_size=M, max_size=M),
     st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 1)), min_size=M, max_size=M)),
 )
-AGAIN = st.tuples(st.just("again"), st.integers(0, 20))  # a report that was sent before, word by word
+AGAIN = st.tuples(st.just("again"), st.integers(0, 20))  # a repetition of an earlier report
 PATIENCE = 6
 
 
 class Reference:
-    """What should have been learned: one value for each channel of each decision, the first."""
+    """The expected result: the first value for each channel of each decision is learned."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[int, int], tuple[float, int]] = {}
@@ -64,7 +64,7 @@ class Reference:
 
 @settings(max_examples=150)
 @given(st.lists(st.one_of(ASK, REPORT, REPORT, AGAIN), min_size=5, max_size=40))
-def test_whatever_comes_is_learned_once(events: list[Any]) -> None:
+def test_random_sequences_of_reports_are_learned_exactly_once(events: list[Any]) -> None:
     allocator, reference = small(rewards=(0.0, 1.0), patience=PATIENCE), Reference()
     decisions: list[ib.Decision] = []
     sent: list[Any] = []
@@ -97,7 +97,7 @@ def test_whatever_comes_is_learned_once(events: list[Any]) -> None:
     learned = arrays(allocator)
     for k in range(K):
         values = [value for (_, channel), value in reference.known.items() if channel == k]
-        for who in ("policy", "fallback"):  # the fallback knows all that the policy knows, if it must step in
+        for who in ("policy", "fallback"):  # the fallback learns from the same reports
             assert learned[f"{who}.state.plays"][k] == len(values)
             assert learned[f"{who}.state.total"][k] == sum(r for r, _ in values)
         assert learned["occupancy.plays"][k].tolist() == [sum(s == side for _, s in values) for side in (0, 1)]
@@ -110,7 +110,7 @@ def test_whatever_comes_is_learned_once(events: list[Any]) -> None:
     assert counts["assigned"] == sum(len(decision.channels) for decision in decisions)
 
 
-def test_parts_in_any_order_teach_what_the_whole_does() -> None:
+def test_partial_reports_in_any_order_give_the_state_of_a_complete_report() -> None:
     """MP-UCB's sums do not depend on the order, if they are exact."""
     whole, parts = small(rewards=(0.0, 1.0)), small(rewards=(0.0, 1.0))
     for t in range(1, 30):
@@ -124,8 +124,8 @@ def test_parts_in_any_order_teach_what_the_whole_does() -> None:
     assert not differ(whole, parts, part="occupancy.plays")
 
 
-def test_what_was_never_reported_never_mattered() -> None:
-    """A policy that is told nothing has seen nothing: all channels stay untried."""
+def test_decisions_without_reports_leave_the_policy_unchanged() -> None:
+    """All channels stay untried."""
     allocator = small()
     for _ in range(50):
         allocator.decide(None)
@@ -133,8 +133,8 @@ def test_what_was_never_reported_never_mattered() -> None:
     assert allocator.status()["counts"]["reported"] == 0
 
 
-def test_contexts_of_a_late_report_are_those_of_its_slot() -> None:
-    """MP-LUCB learns from pairs of a context and what it did: late, it must be the same pair."""
+def test_a_late_report_is_learned_with_the_contexts_of_its_slot() -> None:
+    """MP-LUCB learns from pairs of a context and a perturbation, which must be the same pairs if reports are late."""
     prompt, tardy = (small("mp-lucb", feedback="perturbation", users=1) for _ in range(2))
     rng = np.random.default_rng(0)
     reports = []
@@ -151,8 +151,8 @@ def test_contexts_of_a_late_report_are_those_of_its_slot() -> None:
         np.testing.assert_allclose(ours[f"policy.state.{name}"], theirs[f"policy.state.{name}"], rtol=1e-12)
 
 
-def test_states_that_are_left_out_are_inferred() -> None:
-    """Two states: more than half of what a channel may pay is good. More: the one that pays nearest."""
+def test_states_that_are_left_out_are_inferred_from_rewards() -> None:
+    """With two states, a reward above the middle of the range means good; with more, the nearest state counts."""
     allocator = small(users=2)
     allocator.report(allocator.decide(None).request_id, [1.0, 0.1])
     assert [channel["last_observed"] for channel in allocator.status()["channel"]] == ["idle", "busy", None, None]
@@ -166,10 +166,10 @@ def test_states_that_are_left_out_are_inferred() -> None:
         assert allocator.status()["channel"][0]["last_observed"] == seen
 
 
-# --- names of decisions, and slots -----------------------------------------------------------------------------------
+# --- request ids and slots -------------------------------------------------------------------------------------------
 
 
-def test_a_decision_may_have_a_name_of_its_own() -> None:
+def test_a_request_id_names_a_decision() -> None:
     allocator = small()
     named = allocator.decide(None, request_id="lorry 7, 12:03")
     assert (named.request_id, named.slot) == ("lorry 7, 12:03", 1)
@@ -178,8 +178,8 @@ def test_a_decision_may_have_a_name_of_its_own() -> None:
     assert allocator.explain("lorry 7, 12:03").slot == named.slot
 
 
-def test_the_same_question_has_the_same_answer() -> None:
-    """Whoever has lost the answer asks again; nothing happens a second time."""
+def test_a_repeated_request_gets_the_same_decision() -> None:
+    """A client that has lost the answer can repeat its request without effect on the state."""
     allocator = small("mp-random")  # another draw each time it is asked
     rng = np.random.default_rng(0)
     x = contexts(rng, allocator)
@@ -200,24 +200,24 @@ def test_the_same_question_has_the_same_answer() -> None:
     assert state_of(allocator) == before
 
 
-def test_conflicts_change_nothing() -> None:
+def test_conflicting_feedback_is_refused_and_changes_nothing() -> None:
     allocator = small(feedback="perturbation", users=2)
     decision = allocator.decide(None)
     allocator.report(decision.request_id, {0: 1.0}, {0: 1}, {0: 0.25})
     before = state_of(allocator)
-    for told in (
+    for feedback in (
         ([0.1, 0.1],),
         ([1.0, 0.1], [0, 0]),
         ([1.0, 0.1], [1, 0], [0.5, 0.5]),
         ({0: 1.0 - 1e-12},),
     ):
         with pytest.raises(ib.ConflictError, match="request_id = 1: other feedback was reported for channel 0 before"):
-            allocator.report(decision.request_id, *told)
+            allocator.report(decision.request_id, *feedback)
     assert state_of(allocator) == before
     assert allocator.report(decision.request_id, [1.0, 0.1], [1, None], [None, 0.5]) == ib.Receipt((1,), (0,))
 
 
-def test_slots_may_pass_in_which_nobody_asks() -> None:
+def test_slot_numbers_may_be_skipped() -> None:
     allocator = small()
     assert allocator.slot == 0
     assert allocator.decide(None, slot=5).slot == 5
@@ -237,7 +237,7 @@ def test_decisions_are_forgotten_after_patience() -> None:
         allocator.explain(first.request_id)
     before = arrays(allocator)
     assert allocator.report(first.request_id, [0.1]) == ib.Receipt((), late=True)
-    assert allocator.report(first.request_id, "whatever").late  # what nobody reads cannot be wrong
+    assert allocator.report(first.request_id, "whatever").late  # values of a late report are not read
     after = arrays(allocator)
     assert all(np.array_equal(before[name], after[name], equal_nan=True) for name in before)
     assert allocator.status()["counts"]["late"] == 2
@@ -246,11 +246,11 @@ def test_decisions_are_forgotten_after_patience() -> None:
     for unknown in ("named", 4, 1001, 0, -1):
         with pytest.raises(ib.UnknownRequestError):
             allocator.explain(unknown)
-    with pytest.raises(ib.UnknownRequestError):  # whether it was late or never asked, nobody can tell
+    with pytest.raises(ib.UnknownRequestError):  # a name that was forgotten cannot be distinguished from one never used
         allocator.report("named", [1.0])
 
 
-def test_patience_goes_on_in_a_loaded_one() -> None:
+def test_a_loaded_allocator_forgets_decisions_after_patience() -> None:
     allocator = small(patience=3)
     allocator.decide(None)
     again = loaded(state_of(allocator))
@@ -260,30 +260,30 @@ def test_patience_goes_on_in_a_loaded_one() -> None:
     assert not again.report(2, [1.0] * M).late
 
 
-# --- users and masks that change -------------------------------------------------------------------------------------
+# --- users and availability ------------------------------------------------------------------------------------------
 
 
-def test_users_and_channels_may_change_from_slot_to_slot() -> None:
+def test_users_and_available_channels_vary_from_slot_to_slot() -> None:
     allocator = small(users=K)
     assert allocator.decide(None, 0).channels == ()
     assert allocator.decide(None, available=[False] * K).channels == ()
     assert allocator.decide(None, 2, [0, 1, 0, 1]).channels == (1, 3)
     assert allocator.decide(None, available=np.array([True, False, True, True])).channels == (0, 2, 3)
     assert allocator.decide(None).channels == (0, 1, 2, 3)
-    assert allocator.report(1, []).learned == ()  # of no channel nothing is told
+    assert allocator.report(1, []).learned == ()  # a decision without channels
     counts = allocator.status()["counts"]
     assert (counts["requested"], counts["assigned"]) == (0 + 4 + 2 + 4 + 4, 0 + 0 + 2 + 3 + 4)
 
 
-def test_contexts_may_be_left_out_where_nobody_looks_at_them() -> None:
+def test_contexts_may_be_left_out_if_no_policy_uses_them() -> None:
     assert small("mp-ucb").decide(None).channels
     for seeing in ({"policy": "mp-lucb"}, {"incumbent": "mp-lucb"}, {"fallback": "mp-lucb"}):
         with pytest.raises(ib.InputError, match="contexts: must be 4 rows, one per channel, of 2 numbers each"):
             small(**seeing).decide(None)
 
 
-def test_a_slot_that_nobody_decided_in_is_unknown() -> None:
-    """And not late: late is what was known once."""
+def test_a_report_for_a_slot_without_a_decision_is_unknown() -> None:
+    """It is not late: there was no decision."""
     allocator = small(patience=20)
     allocator.decide(None, request_id="mine")  # slot 1
     allocator.decide(None, slot=10)
@@ -294,10 +294,10 @@ def test_a_slot_that_nobody_decided_in_is_unknown() -> None:
     assert allocator.report(10, [1.0, 1.0]).late
 
 
-# --- how it stands ---------------------------------------------------------------------------------------------------
+# --- status ---------------------------------------------------------------------------------------------------------
 
 
-def test_snapshot() -> None:
+def test_status_describes_counts_the_last_decision_and_each_channel() -> None:
     allocator = small(users=2)
     assert allocator.status()["last"] is None
     decision = allocator.decide(None)
@@ -318,9 +318,9 @@ def test_snapshot() -> None:
     assert repr(allocator) == "Allocator(mp-ucb: 4 channels, 2 users, slot 1)"
 
 
-def test_a_better_channel_is_found() -> None:
-    """The one free channel of four. One that pays 0.1 is played while 0.1 + sqrt(1.5 ln t / plays) is above what the
-    best has, which is above 1: at most 1.5 ln 3000 / 0.81 times, and once more."""
+def test_mp_ucb_finds_the_one_idle_channel() -> None:
+    """A channel with reward 0.1 is played while 0.1 + sqrt(1.5 ln t / plays) exceeds the index of the best channel,
+    which is above 1: at most 1.5 ln 3000 / 0.81 + 1 times."""
     allocator = small(users=1)
     for _ in range(3000):
         decision = allocator.decide(None)

@@ -1,4 +1,4 @@
-"""Why: the numbers are those of the policy, recomputed from what it has learned, and the words fit them."""
+"""Explanations: the numbers are recomputed from the state of the policy, and the sentences agree with them."""
 
 import json
 import math
@@ -30,7 +30,7 @@ def taught(policy: str, slots: int = 30, **more: Any) -> ib.Allocator:
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def test_numbers_of_mp_ucb() -> None:
+def test_explained_numbers_of_mp_ucb_match_its_state() -> None:
     allocator = taught("mp-ucb", L=0.7)
     state = arrays(allocator)
     explained = allocator.explain(allocator.decide(None).request_id)
@@ -44,12 +44,13 @@ def test_numbers_of_mp_ucb() -> None:
     assert {term.channel for term in best} == {term.channel for term in explained.channels if term.assigned}
 
 
-def test_numbers_of_mp_lucb() -> None:
+def test_explained_numbers_of_mp_lucb_match_its_state() -> None:
     allocator = taught("mp-lucb", beta=0.5)
     state = arrays(allocator)
     x = np.random.default_rng(1).random((K, 2))
     explained = allocator.explain(allocator.decide(x).request_id)
-    assert explained.estimate_meaning == "predicted chance to be spoilt"
+    assert (explained.estimate_meaning, explained.width_meaning) == allocator._core.supervisor.learner.meanings
+    assert explained.estimate_meaning
     for k, term in enumerate(explained.channels):
         A_inv, theta = state["policy.state.A_inv"][k], state["policy.state.theta"][k]
         mean = state["policy.state.estimates.total_h"][k] / state["policy.state.estimates.plays"][k]
@@ -58,8 +59,8 @@ def test_numbers_of_mp_lucb() -> None:
         assert term.index == pytest.approx(mean - term.estimate + term.width)
 
 
-def test_numbers_of_mp_belief_lucb() -> None:
-    """Its own belief is shown, that of a chain it has drawn, and beside it the allocator's, which is the likeliest."""
+def test_explained_numbers_of_mp_belief_lucb_match_its_state() -> None:
+    """The policy's belief comes from a drawn chain; the allocator's estimate of a primary user is shown beside it."""
     allocator = taught("mp-belief-lucb", redraw=1)
     state = arrays(allocator)
     x = np.random.default_rng(1).random((K, 2))
@@ -73,11 +74,10 @@ def test_numbers_of_mp_belief_lucb() -> None:
         assert term.belief == pytest.approx(after["policy.state.chains.belief"][k, 1])
         assert term.primary_user_probability == pytest.approx(1.0 - after["occupancy.belief"][k])
         assert term.belief != 1.0 - term.primary_user_probability
-    assert explained.width_meaning == "doubt about that prediction, in logits"
 
 
 @pytest.mark.parametrize("policy", ["mp-ucb", "mp-random"])
-def test_where_a_policy_has_no_belief_the_allocator_s_is_told(policy: str) -> None:
+def test_a_policy_without_belief_is_explained_with_the_occupancy_belief(policy: str) -> None:
     allocator = taught(policy)
     for term in allocator.explain(allocator.decide(None).request_id).channels:
         assert term.belief == pytest.approx(1.0 - term.primary_user_probability)
@@ -85,7 +85,7 @@ def test_where_a_policy_has_no_belief_the_allocator_s_is_told(policy: str) -> No
             assert math.isnan(term.estimate)
 
 
-def test_an_explanation_does_not_change_with_what_comes_later() -> None:
+def test_an_explanation_does_not_change_with_later_decisions() -> None:
     allocator = station()
     decision = allocator.decide(None)
     before = allocator.explain(decision.request_id).to_dict()
@@ -96,8 +96,8 @@ def test_an_explanation_does_not_change_with_what_comes_later() -> None:
 
 
 @pytest.mark.parametrize("policy", ["mp-ucb", "mp-lucb-rca", "rca-m", "mp-random", "mp-belief-lucb"])
-def test_explanations_are_plain_data(policy: str) -> None:
-    """JSON has no infinity and no nan: untried channels have an index of None."""
+def test_explanations_convert_to_json(policy: str) -> None:
+    """JSON has neither infinity nor nan: untried channels have an index of None."""
     allocator = station(policy)
     for _ in range(5):
         decision = allocator.decide(np.zeros((K, 2)), available=[True, True, True, False])
@@ -109,14 +109,14 @@ def test_explanations_are_plain_data(policy: str) -> None:
         allocator.report(decision.request_id, [1.0, 0.1])
 
 
-# --- words -----------------------------------------------------------------------------------------------------------
+# --- sentences -------------------------------------------------------------------------------------------------------
 
 
 def words(allocator: ib.Allocator, *question: Any, **more: Any) -> str:
     return str(allocator.explain(allocator.decide(*(question or (None,)), **more).request_id))
 
 
-def test_words_for_channels_that_were_not_tried() -> None:
+def test_sentences_about_untried_channels() -> None:
     assert words(station()) == (
         "Slot 1: channels 0, 1 of 4 were selected by mp-ucb. Channels 0, 1 have not been tried yet, so they come first."
     )
@@ -129,8 +129,8 @@ def test_words_for_channels_that_were_not_tried() -> None:
     )
 
 
-def test_words_for_a_ranking() -> None:
-    """The best, the last of those that were handed out, and the best of the others."""
+def test_sentences_about_the_ranking() -> None:
+    """The best and the last of the selected channels, and the best of the others."""
     allocator = station(users=2, rewards=(0.0, 1.0))
     for k, reward in enumerate((1.0, 0.5, 0.25, 0.0)):
         allocator.decide(None, 1, [i == k for i in range(K)])
@@ -157,7 +157,7 @@ NOT_ALONE = "was not selected: this policy does not go by the index alone."
         ),
     ],
 )
-def test_words_of_a_policy_that_does_not_go_by_its_index(picked: tuple[int, int], says: str) -> None:
+def test_sentences_about_a_policy_that_does_not_rank_by_the_index(picked: tuple[int, int], says: str) -> None:
     def spoil(slot: Any, picks: Any) -> int:
         slot.indices[:] = [1.0, 3.0, 0.5, 2.0]
         picks[:2] = picked
@@ -170,8 +170,8 @@ def test_words_of_a_policy_that_does_not_go_by_its_index(picked: tuple[int, int]
 
 
 @pytest.mark.parametrize("more", [{"users": 4}, {"available": [True, False, True, False]}])
-def test_words_where_all_are_taken(more: dict[str, Any]) -> None:
-    """There is nobody to be compared with."""
+def test_sentences_if_all_available_channels_are_selected(more: dict[str, Any]) -> None:
+    """No other channel remains for a comparison."""
     allocator = taught("mp-ucb", users=4)
     text = str(allocator.explain(allocator.decide(None, **more).request_id))
     assert "ranks highest, with index" in text
@@ -179,7 +179,7 @@ def test_words_where_all_are_taken(more: dict[str, Any]) -> None:
     assert "The last place" not in text
 
 
-def test_words_for_channels_that_could_not_be_had() -> None:
+def test_sentences_about_unavailable_vacated_and_withheld_channels() -> None:
     allocator = station(users=3, collision_limit=0.4)
     allocator.vacate([1])
     text = words(allocator, None, None, [True, True, False, True], [1, 1, 1, 0])
@@ -197,7 +197,7 @@ def test_words_for_channels_that_could_not_be_had() -> None:
     assert words(allocator, None, 0, None, [1] * 4).startswith("Slot 3: no channel of 4 was selected by mp-ucb.")
 
 
-def test_words_for_an_incumbent() -> None:
+def test_sentences_about_an_incumbent() -> None:
     assert words(station(), incumbent=[1, 3]) == (
         "Slot 1: channels 1, 3 of 4 were assigned by the incumbent. mp-ucb, in shadow mode, would have selected"
         " channels 0, 1: 1 in common. Channels 0, 1 have not been tried yet, so they come first."
@@ -207,7 +207,7 @@ def test_words_for_an_incumbent() -> None:
     )
 
 
-def test_words_for_a_fallback_are_about_its_own_numbers() -> None:
+def test_a_fallback_decision_is_explained_with_the_numbers_of_the_fallback() -> None:
     allocator = station("mp-lucb", fallback="mp-ucb")
     allocator._core.supervisor.learner.state.theta[0] = np.nan
     explained = allocator.explain(allocator.decide(np.zeros((K, 2))).request_id)
@@ -219,6 +219,6 @@ def test_words_for_a_fallback_are_about_its_own_numbers() -> None:
     assert all(term.index == math.inf for term in explained.channels)
 
 
-def test_words_for_many_channels_stay_few() -> None:
+def test_sentences_list_at_most_twenty_channels() -> None:
     text = words(ib.Allocator("mp-ucb", channels=50, users=30, dimension=1))
     assert text.startswith(f"Slot 1: channels {', '.join(str(k) for k in range(20))} and 10 more of 50 were selected")

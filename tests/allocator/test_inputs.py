@@ -1,4 +1,4 @@
-"""What callers may give wrong: one line that names the field, and nothing has changed."""
+"""Invalid values: the error is one line that names the field, and the state does not change."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def spoilt(value: Any) -> Any:
 
 
 def used() -> ib.Allocator:
-    """One with a decision about channels 0, 1 and 2, partly reported."""
+    """Return an allocator with one decision on channels 0, 1 and 2 in slot 5, and a report for channel 0."""
     allocator = ib.Allocator("mp-ucb", channels=K, users=3, dimension=d)
     allocator.decide(X, slot=5)
     allocator.report(5, {0: 1.0})
@@ -139,7 +139,7 @@ def refused(
 
 
 @pytest.mark.parametrize(("question", "message"), BAD_QUESTIONS)
-def test_bad_questions(question: dict[str, Any], message: str) -> None:
+def test_invalid_decide_arguments_are_refused_and_change_nothing(question: dict[str, Any], message: str) -> None:
     question = {"contexts": X, **question}
     if "policy" in question:
         allocator = ib.Allocator(question.pop("policy"), channels=K, users=3, dimension=d)
@@ -149,12 +149,12 @@ def test_bad_questions(question: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(("report", "message"), BAD_REPORTS)
-def test_bad_reports(report: dict[str, Any], message: str) -> None:
+def test_invalid_report_arguments_are_refused_and_change_nothing(report: dict[str, Any], message: str) -> None:
     allocator = used()
     refused(allocator, lambda: allocator.report(**{"request_id": 5, **report}), message)
 
 
-def test_bad_perturbations() -> None:
+def test_invalid_perturbations_are_refused_and_change_nothing() -> None:
     allocator = ib.Allocator("mp-lucb", channels=K, users=3, dimension=d, feedback="perturbation")
     allocator.decide(X)
     for n, message in (
@@ -168,8 +168,8 @@ def test_bad_perturbations() -> None:
     assert allocator.report(1, [1.0] * 3, None, [0.1, None, -3.0]).learned == (0, 1, 2)  # one was not measured
 
 
-def test_rewards_without_limits_have_one() -> None:
-    """Under the additive reward anything may be paid that is a number and not absurd."""
+def test_additive_rewards_are_limited_in_size() -> None:
+    """The additive reward has no range of its own."""
     allocator = ib.Allocator("mp-ucb", scenario=ib.scenario("S3", reward="additive"))
     decision = allocator.decide(None)
     refused(
@@ -181,7 +181,7 @@ def test_rewards_without_limits_have_one() -> None:
 
 
 @pytest.mark.parametrize("nothing", [[None] * 3, {}, {1: None}, np.full(3, None)])
-def test_a_report_of_nothing_is_one(nothing: Any) -> None:
+def test_a_report_without_values_is_accepted_and_changes_nothing(nothing: Any) -> None:
     allocator = used()
     before = state_of(allocator)
     assert allocator.report(5, nothing) == ib.Receipt(())
@@ -189,7 +189,7 @@ def test_a_report_of_nothing_is_one(nothing: Any) -> None:
 
 
 @pytest.mark.parametrize("spoilt", [[NAN] * 3, [1.0, NAN, None], np.array([1.0, NAN, 0.1]), {1: NAN}])
-def test_a_nan_is_a_mistake_and_not_a_gap(spoilt: Any) -> None:
+def test_nan_in_feedback_is_refused(spoilt: Any) -> None:
     allocator = used()
     refused(allocator, lambda: allocator.report(5, spoilt), "rewards = ")
     refused(allocator, lambda: allocator.report(5, [1.0, 1.0, 1.0], spoilt), "states = ")
@@ -197,7 +197,7 @@ def test_a_nan_is_a_mistake_and_not_a_gap(spoilt: Any) -> None:
 
 @pytest.mark.parametrize("call", ["vacate", "restore"])
 @pytest.mark.parametrize("value", [[4], [-1], [0.5], [True], ["a"], 1, "1", None, [1, 1]])
-def test_bad_channels_to_leave(call: str, value: Any) -> None:
+def test_invalid_channels_to_vacate_or_restore_are_refused(call: str, value: Any) -> None:
     allocator = used()
     refused(allocator, lambda: getattr(allocator, call)(value), "channels = ")
 
@@ -210,8 +210,8 @@ def test_reports_and_explanations_of_unknown_decisions_are_refused(request_id: A
         refused(allocator, call, message, UnknownRequestError)
 
 
-def test_values_are_copied() -> None:
-    """What the caller does with its arrays afterwards is its own affair."""
+def test_arrays_of_the_caller_are_copied() -> None:
+    """Later changes of the caller's arrays have no effect."""
     allocator = ib.Allocator("mp-lucb", channels=K, users=2, dimension=d)
     x, available, states = np.full((K, d), 0.5), np.ones(K, bool), np.zeros(K)
     question = allocator._core.parse_decide(x, None, available, states)
@@ -221,7 +221,7 @@ def test_values_are_copied() -> None:
     assert not question.sensed.any()
 
 
-def test_what_is_read() -> None:
+def test_accepted_forms_of_flags_and_feedback() -> None:
     assert inputs.flags([1, 0, True, False], K, "f").tolist() == [True, False, True, False]
     assert inputs.flags(np.array([1.0, 0.0, 1.0, 0.0]), K, "f").tolist() == [True, False, True, False]
     assert inputs.request_name("ä b") == "ä b"

@@ -1,4 +1,4 @@
-"""One policy at work: its memory by name, and users' own policies compiled, interpreted, with memory of any kind."""
+"""Learners: the arrays of the state, and users' policies compiled, interpreted and with other kinds of state."""
 
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ class Inner(NamedTuple):
     b: Any
 
 
-def test_arrays_by_the_way_that_leads_to_them() -> None:
+def test_arrays_in_nested_tuples_are_named_by_their_path() -> None:
     one, two = np.zeros(1), np.zeros(2)
     found = dict(leaves("state", Inner(one, (Inner(3, two), 2.5, "word", None)), "policy x"))
     assert found == {"state.a": one, "state.b.0.b": two}
@@ -32,11 +32,11 @@ def test_arrays_by_the_way_that_leads_to_them() -> None:
             list(leaves("state", Inner(strange, one), "policy x"))
 
 
-def test_what_is_saved_of_a_policy() -> None:
+def test_random_stream_indices_and_state_of_a_policy_are_saved() -> None:
     assert [name for name, _ in learner("mp-ucb").arrays()] == ["rng", "indices", "state.total", "state.plays"]
 
 
-def test_a_nan_is_found_wherever_it_is() -> None:
+def test_nan_is_found_in_every_array_of_the_state() -> None:
     for place in range(8):
         lucb = learner("mp-lucb")
         assert lucb.finite()
@@ -50,7 +50,7 @@ def test_a_nan_is_found_wherever_it_is() -> None:
 
 
 class Counts:
-    """The least often heard of first."""
+    """Select the channels with the fewest reports."""
 
     def init(setup: Any) -> Any:
         return (np.zeros(setup.K),)
@@ -65,7 +65,7 @@ class Counts:
 
 
 def interpreted(how: str) -> type:
-    """The same with what no compiler knows: an object in a function, or memory that is a dictionary."""
+    """Return the same policy in a form that cannot be compiled: an object in a function, or a dictionary as state."""
 
     class Same:
         def init(setup: Any) -> Any:
@@ -87,26 +87,26 @@ def interpreted(how: str) -> type:
 
 def driven(allocator: ib.Allocator) -> list[tuple[int, ...]]:
     rng = np.random.default_rng(0)
-    handed = []
+    assigned = []
     for _ in range(30):
         decision = allocator.decide(rng.random((4, 2)), int(rng.integers(3)), rng.random(4) < 0.7)
         allocator.report(decision.request_id, [1.0] * len(decision.channels))
-        handed.append(decision.channels)
-    return handed
+        assigned.append(decision.channels)
+    return assigned
 
 
-def test_a_policy_of_ones_own_does_the_same_compiled_or_not() -> None:
+def test_a_user_policy_decides_the_same_compiled_and_interpreted() -> None:
     compiled = ib.Allocator(ib.register(name="counts")(Counts), **SIZE)
     assert compiled._core.supervisor.learner.interpreted_because == ""
     expected = driven(compiled)
     for how in ("choosing", "learning", "memory"):
         same = ib.Allocator(interpreted(how), **SIZE)
-        assert same._core.supervisor.learner.interpreted_because  # why it is not compiled
+        assert same._core.supervisor.learner.interpreted_because  # it is not compiled
         assert driven(same) == expected
         assert np.array_equal(same._core.supervisor.learner.state[0], compiled._core.supervisor.learner.state[0])
 
 
-def test_memory_that_cannot_be_made_is_told() -> None:
+def test_an_exception_in_init_names_the_policy() -> None:
     @ib.register(name="fails")
     class Fails:
         def init(setup: Any) -> Any:
@@ -118,8 +118,8 @@ def test_memory_that_cannot_be_made_is_told() -> None:
         ib.Allocator(Fails, **SIZE)
 
 
-def test_a_learner_knows_as_many_users_as_there_are_in_the_slot() -> None:
-    """`known.M` of the slot, not of the settings: RCA keeps so many blocks."""
+def test_setup_m_is_the_number_of_users_of_the_slot() -> None:
+    """RCA keeps that many blocks."""
     allocator = ib.Allocator("rca-m", **{**SIZE, "users": 4})
     for users in (4, 1, 3, 0, 2):
         assert len(allocator.decide(None, users).channels) == users

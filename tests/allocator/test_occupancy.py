@@ -1,4 +1,4 @@
-"""What an allocator knows of its channels whatever its policy is, against the chain itself."""
+"""Occupancy: beliefs and transition probabilities, compared with the chains that generate the states."""
 
 import math
 from typing import Any
@@ -26,7 +26,7 @@ def chain(slots: int, seed: int, p01: float = P01, p10: float = P10) -> list[int
 
 
 def ahead(p01: float, p10: float, state: float, steps: int) -> float:
-    """The chance of state 1 so many steps of the chain later, one after the other."""
+    """Return the probability of state 1 after some steps of the chain, computed step by step."""
     for _ in range(steps):
         state = state * (1.0 - p10) + (1.0 - state) * p01
     return state
@@ -35,8 +35,8 @@ def ahead(p01: float, p10: float, state: float, steps: int) -> float:
 # --- beliefs ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_reported_late_is_told_for_now() -> None:
-    """A last_observation of slot 5 that is told of in slot 40 has faded since."""
+def test_a_late_observation_is_carried_forward_to_the_present_slot() -> None:
+    """An observation of slot 5 that is reported in slot 40 has the same effect as one that was made in time."""
     late, sensed = station(), station()
     for slot in range(1, 41):
         decision = late.decide(None, request_id=f"r{slot}")
@@ -50,7 +50,7 @@ def test_what_is_reported_late_is_told_for_now() -> None:
     assert before["belief"] == pytest.approx(ahead(0.5, 0.5, 1.0, 35))
 
 
-def test_before_anything_was_seen_both_are_as_likely() -> None:
+def test_idle_and_busy_are_equally_likely_before_the_first_observation() -> None:
     allocator = station()
     for slot in (1, 2, 50):
         assert (
@@ -60,8 +60,8 @@ def test_before_anything_was_seen_both_are_as_likely() -> None:
 
 
 @pytest.mark.parametrize("gaps", [[1] * 10, [3, 1, 1, 7, 40, 2], [500, 1]], ids=str)
-def test_beliefs_follow_the_chain_that_was_learned(gaps: list[int]) -> None:
-    """Slot by slot or over slots in which nobody asked: what is believed is the chain's own step, repeated."""
+def test_beliefs_follow_the_estimated_chain(gaps: list[int]) -> None:
+    """In consecutive slots and over skipped slots, the belief follows from repeated steps of the chain."""
     allocator = station()
     states = chain(300, seed=1)
     for state in states:
@@ -77,8 +77,8 @@ def test_beliefs_follow_the_chain_that_was_learned(gaps: list[int]) -> None:
         assert allocator.status()["channel"][0]["belief"] == pytest.approx(belief)
 
 
-def test_a_channel_that_alternates_is_believed_to() -> None:
-    """There rho is negative, and its powers have signs."""
+def test_an_alternating_channel_is_learned() -> None:
+    """There 1 - p01 - p10 is negative, and the sign of its powers alternates."""
     allocator = station()
     for t in range(200):
         allocator.decide(None, 0, states=[t % 2])
@@ -92,7 +92,7 @@ def test_a_channel_that_alternates_is_believed_to() -> None:
         )
 
 
-def test_a_late_report_is_of_its_own_slot() -> None:
+def test_a_late_report_counts_for_its_slot() -> None:
     allocator = station()
     for state in chain(300, seed=2):
         allocator.decide(None, 0, states=[state])
@@ -108,8 +108,8 @@ def test_a_late_report_is_of_its_own_slot() -> None:
     )
 
 
-def test_of_what_is_older_than_what_is_known_nothing_is_learned() -> None:
-    """Of the state: what it paid is learned, whenever it is told."""
+def test_a_state_older_than_the_last_observation_is_ignored() -> None:
+    """Its reward is counted all the same."""
     allocator = station()
     old = allocator.decide(None)
     allocator.decide(None, 0, states=[0])
@@ -121,20 +121,22 @@ def test_of_what_is_older_than_what_is_known_nothing_is_learned() -> None:
     assert after["occupancy.plays"].tolist() == [[0.0, 1.0]]
 
 
-# --- chances ---------------------------------------------------------------------------------------------------------
+# --- transition probabilities ----------------------------------------------------------------------------------------
 
 
 def deviations(p01: float, p10: float, gap: int, looks: float) -> tuple[float, float]:
-    """Of the likeliest p01 and p10, by the information in so many looks that far apart: each tells of the chance to be
-    free after a look at one state or the other."""
+    """Return the standard deviations of the maximum-likelihood p01 and p10 from observations `gap` slots apart.
 
-    def chance(p: float, q: float, state: int) -> float:
+    They follow from the Fisher information: each observation has the probability of being idle given the one before.
+    """
+
+    def probability(p: float, q: float, state: int) -> float:
         return ahead(p, q, float(state), gap)
 
-    information, free, step = np.zeros((2, 2)), p01 / (p01 + p10), 1e-6
-    for state, share in ((0, 1.0 - free), (1, free)):
-        now = chance(p01, p10, state)
-        slope = np.array([chance(p01 + step, p10, state) - now, chance(p01, p10 + step, state) - now]) / step
+    information, idle, step = np.zeros((2, 2)), p01 / (p01 + p10), 1e-6
+    for state, share in ((0, 1.0 - idle), (1, idle)):
+        now = probability(p01, p10, state)
+        slope = np.array([probability(p01 + step, p10, state) - now, probability(p01, p10 + step, state) - now]) / step
         information += looks * share * np.outer(slope, slope) / (now * (1.0 - now))
     first, second = np.sqrt(np.diag(np.linalg.inv(information)))
     return float(first), float(second)
@@ -144,9 +146,10 @@ def deviations(p01: float, p10: float, gap: int, looks: float) -> tuple[float, f
     ("p01", "p10", "gap"),
     [(0.1, 0.25, 1), (0.6, 0.3, 1), (0.8, 0.9, 1), (0.1, 0.25, 3), (0.02, 0.05, 3), (0.02, 0.05, 9)],
 )
-def test_the_chances_are_learned(p01: float, p10: float, gap: int) -> None:
-    """From looks in every slot, in every third and in every ninth; within five deviations of the likeliest value. The
-    chances are made of 1/REFIT_FACTOR of all looks at the least, and a prior of two looks moves them by less than one."""
+def test_transition_probabilities_are_estimated(p01: float, p10: float, gap: int) -> None:
+    """Observations in every slot, in every third and in every ninth; the bound is five standard deviations. The
+    estimate uses at least 1/REFIT_FACTOR of all observations, and its prior counts as two observations, which moves it
+    by less than one standard deviation."""
     looks = 3000
     states = chain(gap * looks, seed=3, p01=p01, p10=p10)
     allocator = station()
@@ -158,11 +161,10 @@ def test_the_chances_are_learned(p01: float, p10: float, gap: int) -> None:
     assert abs(learned["occupancy.p10"][0] - p10) < 5 * bounds[1] < 0.6 * p10
 
 
-def test_what_is_believed_happens_that_often() -> None:
-    """A channel of a known chain, sensed in every fifth slot: what was believed of 4000 slots, against what was so. The
-    sum of the differences has the variance of belief (1 - belief) summed, but neighbours of one gap share their fate:
-    five times as much at the most. Four deviations, and the first 500 slots are left out, while the chances are
-    learned."""
+def test_beliefs_are_calibrated() -> None:
+    """A channel is sensed in every fifth slot; beliefs of the slots between are compared with the states. The sum of
+    the differences has the summed variance belief (1 - belief), times at most five because the slots of one gap are
+    correlated. The bound is four standard deviations; the first 500 slots are left out."""
     states = chain(4500, seed=4)
     allocator = station()
     surprise = variance = 0.0
@@ -176,8 +178,8 @@ def test_what_is_believed_happens_that_often() -> None:
     assert 5 * variance < 4000
 
 
-def test_channels_do_not_mix() -> None:
-    """Three at once are learned as each alone."""
+def test_channels_are_estimated_independently() -> None:
+    """Three channels together give the estimates of each alone."""
     together, alone = station(3), [station() for _ in range(3)]
     paths = [chain(100, seed=10 + k, p01=0.1 + 0.3 * k) for k in range(3)]
     for states in zip(*paths, strict=True):
@@ -191,8 +193,8 @@ def test_channels_do_not_mix() -> None:
             assert np.array_equal(learned[f"occupancy.{name}"][k], own[f"occupancy.{name}"][0])
 
 
-def test_several_states_are_free_or_not() -> None:
-    """Of three states the good ones are free."""
+def test_good_states_of_a_three_state_channel_count_as_idle() -> None:
+    """States 0 and 2 are good."""
     world = ib.scenario(
         transition=[[[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]], good=[[0, 2]],
         users=1, context={"dimension": 1}, perturbation="none",

@@ -1,4 +1,4 @@
-"""Files: bit by bit as if it had never stopped; and whatever is wrong with a file is told in one line that names it."""
+"""State files: a loaded allocator continues bit for bit, and errors are one line that begins with the path."""
 
 import io
 import json
@@ -19,7 +19,7 @@ SIZE: dict[str, Any] = {"channels": 4, "users": 2, "dimension": 2}
 
 
 def used(policy: str = "mp-lucb", slots: int = 12, **more: Any) -> ib.Allocator:
-    """One that has seen everything: names, gaps, masks, a shadow, partial reports, a channel to be left."""
+    """Return an allocator after named decisions, skipped slots, incumbents, partial reports and a vacated channel."""
     allocator = ib.Allocator(policy, **{**SIZE, **more})
     rng = np.random.default_rng(0)
     for t in range(slots):
@@ -38,9 +38,9 @@ def used(policy: str = "mp-lucb", slots: int = 12, **more: Any) -> ib.Allocator:
 def go_on(allocator: ib.Allocator) -> list[ib.Decision]:
     rng = np.random.default_rng(1)
     decisions = []
-    for old in list(allocator._core.records.values())[-3:]:  # what was not reported before is reported now
-        told = {k: 1.0 for i, k in enumerate(old.decision.channels) if np.isnan(old.feedback[0, i])}
-        allocator.report(old.decision.request_id, told)
+    for old in list(allocator._core.records.values())[-3:]:  # report what was not reported before
+        rewards = {k: 1.0 for i, k in enumerate(old.decision.channels) if np.isnan(old.feedback[0, i])}
+        allocator.report(old.decision.request_id, rewards)
     for _ in range(20):
         decisions.append(allocator.decide(contexts(rng, allocator)))
         allocator.report(decisions[-1].request_id, rng.choice([0.1, 1.0], len(decisions[-1].channels)))
@@ -52,7 +52,7 @@ def go_on(allocator: ib.Allocator) -> list[ib.Decision]:
     [{}, {"policy": "mp-random"}, {"policy": "rca-m", "incumbent": "mp-random"}, {"collision_limit": 0.6}],
     ids=str,
 )
-def test_a_loaded_one_goes_on_bit_by_bit(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_a_loaded_allocator_continues_bit_for_bit(tmp_path: Path, more: dict[str, Any]) -> None:
     path = tmp_path / "new" / "here.idleband"
     allocator = used(**more)
     allocator.save(path)
@@ -69,14 +69,14 @@ def test_a_loaded_one_goes_on_bit_by_bit(tmp_path: Path, more: dict[str, Any]) -
     assert state_of(again) == state_of(allocator)
 
 
-def test_one_that_was_never_used_is_saved_too(tmp_path: Path) -> None:
+def test_an_unused_allocator_is_saved_and_loaded(tmp_path: Path) -> None:
     allocator = ib.Allocator("mp-ucb", **SIZE)
     allocator.save(tmp_path / "a")
     assert ib.Allocator.load(tmp_path / "a").decide(None) == allocator.decide(None)
 
 
-def test_a_scenario_is_saved(tmp_path: Path) -> None:
-    """With what it says of channels, users and rewards."""
+def test_an_allocator_with_a_scenario_is_saved_and_loaded(tmp_path: Path) -> None:
+    """The scenario defines channels, users and rewards."""
     allocator = ib.Allocator("mp-lucb", scenario=ib.scenario("S4", users=3, feedback="reward"), seed=3, replication=1)
     rng = np.random.default_rng(0)
     allocator.report(allocator.decide(contexts(rng, allocator)).request_id, [1.0, 0.1, 1.0])
@@ -88,7 +88,7 @@ def test_a_scenario_is_saved(tmp_path: Path) -> None:
         assert again.decide(x) == allocator.decide(x)
 
 
-def test_an_earlier_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_saving_replaces_an_earlier_file(tmp_path: Path) -> None:
     path = tmp_path / "a"
     used().save(path)
     used("mp-ucb").save(path)
@@ -96,11 +96,11 @@ def test_an_earlier_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
 
 
-# --- what is wrong with a file ---------------------------------------------------------------------------------------
+# --- damaged and other files -----------------------------------------------------------------------------------------
 
 
 def repacked(data: bytes, change: Any) -> bytes:
-    """A sound file with other contents: `change` is given the head and the arrays."""
+    """Return a snapshot whose header and arrays were modified by `change`."""
     with np.load(io.BytesIO(data)) as stored:
         arrays = {name: stored[name] for name in stored.files}
     head = json.loads(bytes(arrays.pop("header")))
@@ -120,18 +120,17 @@ def refused(data: bytes) -> str:
     return message
 
 
-def test_a_file_that_is_cut_short_is_refused() -> None:
+def test_a_truncated_file_is_refused() -> None:
     data = state_of(used())
     for length in sorted({0, 1, 2, 10, len(data) - 1, len(data) - 2, *range(0, len(data), 499)}):
         refused(data[:length])
 
 
-def test_a_file_with_bytes_that_differ_is_refused_or_read() -> None:
-    """Contents are checksummed; the directory of the archive, its names, sizes and flags, is not: a byte in three of
-    it."""
+def test_a_file_with_changed_bytes_is_refused_or_read() -> None:
+    """Contents have checksums; the directory of the archive has none, and one byte in three of it is changed."""
     data = state_of(used("mp-ucb", slots=3))
     rng = np.random.default_rng(0)
-    directory = data.index(b"PK\x01\x02")  # from here on there are no checksums
+    directory = data.index(b"PK\x01\x02")  # no checksums from here on
     places = [*rng.integers(0, directory, 200).tolist(), *range(directory, len(data), 3)]
     sound = 0
     for place in places:
@@ -145,7 +144,7 @@ def test_a_file_with_bytes_that_differ_is_refused_or_read() -> None:
     assert sound < len(places) / 2
 
 
-def test_what_is_no_file_of_ours_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused_with_their_path(tmp_path: Path) -> None:
     other = io.BytesIO()
     np.savez(other, a=np.zeros(3))
     archive = io.BytesIO()
@@ -166,8 +165,8 @@ def test_what_is_no_file_of_ours_is_refused(tmp_path: Path) -> None:
         used().save(tmp_path / "damaged" / "below")
 
 
-class Burglar:
-    """What a pickle can do to whoever loads it."""
+class Harmful:
+    """An object whose pickle calls a function when it is loaded."""
 
     def __reduce__(self) -> Any:
         return (pytest.fail, ("a pickle was loaded",))
@@ -176,17 +175,17 @@ class Burglar:
 def test_a_pickle_is_not_loaded() -> None:
     data = state_of(used())
     room = io.BytesIO()
-    np.save(room, np.array([Burglar()], dtype=object), allow_pickle=True)
+    np.save(room, np.array([Harmful()], dtype=object), allow_pickle=True)
     for name in ("header", "policy.state.theta", "vacated"):
         replaced = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(replaced, "w") as new:
             for item in old.namelist():
                 new.writestr(item, room.getvalue() if item == f"{name}.npy" else old.read(item))
         assert "was not written by idleband" in refused(replaced.getvalue())
-    refused(pickle.dumps(Burglar()))
+    refused(pickle.dumps(Harmful()))
 
 
-def test_another_format_is_refused() -> None:
+def test_an_unknown_format_is_refused() -> None:
     def later(head: Any, arrays: Any) -> None:
         head["format"] = serialization.FORMAT + 1
 
@@ -196,7 +195,7 @@ def test_another_format_is_refused() -> None:
 
 
 def setting(*path: Any) -> Any:
-    """Put the last of these where the others lead."""
+    """Return a change that sets the header entry at a path to a value."""
 
     def change(head: Any, arrays: Any) -> None:
         *way, last, value = path
@@ -241,13 +240,13 @@ def array(name: str, value: Any) -> Any:
         setting("slot", "x"),
         setting("slot", None),
         setting("slot", -1),
-        setting("slot", 1),  # before decisions that there are
+        setting("slot", 1),  # before the decisions
         setting("counts", [1]),
         setting("counts", "late", "x"),
         setting("records", 5),
         setting("records", 0, "channels", 7),
         setting("records", 0, "channels", [77]),
-        setting("records", 0, "channels", [0, 1]),  # of one of them there is nothing in the arrays
+        setting("records", 0, "channels", [0, 1]),  # the arrays have feedback for one channel only
         setting("records", 0, "channels", [-1]),
         setting("records", 0, "channels", [0, 1, 2, 3]),
         setting("records", 0, "channels", ["a"]),
@@ -282,36 +281,34 @@ def array(name: str, value: Any) -> Any:
         array("record.perturbations", np.zeros(12)),
     ],
 )  # fmt: skip
-def test_a_sound_archive_with_something_else_inside_is_refused(change: Any) -> None:
-    """Nothing in it reaches a kernel, which would not check where it writes."""
+def test_an_archive_with_invalid_contents_is_refused(change: Any) -> None:
+    """Compiled code does not check what it is given, so everything is checked before."""
     refused(repacked(state_of(used()), change))
 
 
 @pytest.mark.parametrize("text", [b"\xff\xfe", b"", b"{", b"5", b"[]", b"null", b"[" * 100_000])
-def test_a_head_that_cannot_be_read_is_refused(text: bytes) -> None:
+def test_an_unreadable_header_is_refused(text: bytes) -> None:
     room = io.BytesIO()
     np.savez(room, header=np.frombuffer(text, np.uint8))
     refused(room.getvalue())
 
 
-def test_a_file_may_hold_more_than_is_needed() -> None:
+def test_additional_arrays_in_a_file_are_ignored() -> None:
     data = state_of(used())
     assert state_of(loaded(repacked(data, array("more", np.zeros(3))), "x")) == data
 
 
-# --- users' own policies ---------------------------------------------------------------------------------------------
+# --- users' policies -------------------------------------------------------------------------------------------------
 
 
-def test_a_policy_of_ones_own_is_loaded_while_its_file_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_policy_is_loaded_unless_its_file_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, path = tmp_path / "mine.py", tmp_path / "saved"
     source.write_text(MINE)
     monkeypatch.chdir(tmp_path)
     allocator = ib.Allocator("mine.py:mine", **SIZE, first=1)
     allocator.decide(np.zeros((4, 2)))
     allocator.save(path)
-    monkeypatch.chdir("/")  # from wherever it is loaded
+    monkeypatch.chdir("/")  # the path of the policy is absolute
     again = ib.Allocator.load(path)
     assert again.decide(np.zeros((4, 2))) == allocator.decide(np.zeros((4, 2)))
     source.write_text(MINE + "# changed\n")
@@ -323,7 +320,7 @@ def test_a_policy_of_ones_own_is_loaded_while_its_file_is_the_same(
         ib.Allocator.load(path)
 
 
-def test_memory_that_is_no_array_is_not_saved() -> None:
+def test_a_policy_state_without_arrays_is_not_saved() -> None:
     @ib.register(name="keeps-a-list")
     class Keeper:
         def init(setup: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What an allocator is made from: what is refused, what is meant by default, and what a scenario says itself."""
+"""Settings: what is refused, the defaults, and what a scenario defines."""
 
 import json
 from pathlib import Path
@@ -79,7 +79,7 @@ SIZE: dict[str, Any] = {"channels": 4, "users": 2, "dimension": 3}
         ("mp-ucb", {"scenario": "S9"}, "unknown scenario 'S9'"),
     ],
 )  # fmt: skip
-def test_what_is_refused(policy: Any, given: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(policy: Any, given: dict[str, Any], message: str) -> None:
     with pytest.raises(ib.InputError) as caught:
         ib.Allocator(policy, **{**SIZE, **given})
     assert str(caught.value).startswith(message)
@@ -89,13 +89,13 @@ def test_what_is_refused(policy: Any, given: dict[str, Any], message: str) -> No
 @pytest.mark.parametrize(
     ("key", "value"), [("users", 3), ("dimension", 3), ("feedback", "reward"), ("rewards", (0.0, 1.0))]
 )
-def test_what_a_scenario_says_is_left_out(key: str, value: Any) -> None:
+def test_settings_that_the_scenario_defines_are_refused(key: str, value: Any) -> None:
     with pytest.raises(ib.InputError, match=f"^{key} = .*: must be left out; the scenario defines it"):
         ib.Allocator("mp-ucb", scenario="S1", **{key: value})
 
 
-def test_what_the_package_does_not_vouch_for_stands_in_for_nobody(tmp_path: Path) -> None:
-    """A fallback that breaks the rules would be handed out as it is."""
+def test_fallback_and_incumbent_must_be_built_in_policies(tmp_path: Path) -> None:
+    """A fallback or incumbent is not supervised."""
     path = tmp_path / "mine.py"
     path.write_text(MINE)
     ib.policy(f"{path}:mine")
@@ -105,7 +105,7 @@ def test_what_the_package_does_not_vouch_for_stands_in_for_nobody(tmp_path: Path
                 ib.Allocator("mp-ucb", **SIZE, **{key: value})
 
 
-def test_defaults() -> None:
+def test_default_settings() -> None:
     settings = Settings.checked({"policy": "mp-lucb", **SIZE, "beta": 0.5})
     assert (settings.feedback, settings.rewards, settings.fallback, settings.collision_limit) == (
         "reward", (0.1, 1.0), "mp-ucb", 1.0,
@@ -117,15 +117,15 @@ def test_defaults() -> None:
     assert Settings.checked({"policy": "mp-lucb", **SIZE, "feedback": "perturbation"}).setup.measured is True
 
 
-def test_patience_is_shorter_where_contexts_are_large() -> None:
-    """A decision keeps its contexts and what stood behind it, up to 256 MiB of them in all."""
+def test_the_default_patience_is_shorter_for_large_contexts() -> None:
+    """The decisions that are kept take up to 256 MiB with their contexts and explanations."""
     many = {"channels": 10_000, "users": 2, "dimension": 1000}
     assert Settings.checked({"policy": "mp-ucb", **many}).patience == 3
     with pytest.raises(ib.InputError, match=r"^patience = 4: must be a whole number from 1 to 3"):
         Settings.checked({"policy": "mp-ucb", **many, "patience": 4})
 
 
-def test_rewards_are_what_a_channel_may_pay() -> None:
+def test_rewards_define_the_setup() -> None:
     known = Settings.checked({"policy": "mp-ucb", **SIZE, "rewards": [-2, 3]}).setup
     assert (known.low, known.high, known.span, known.h_span) == (-2.0, 3.0, 5.0, 5.0)
     assert known.h.tolist() == [[-2.0, 3.0]] * 4
@@ -133,7 +133,7 @@ def test_rewards_are_what_a_channel_may_pay() -> None:
     assert Settings.checked({"policy": "mp-ucb", **SIZE, "rewards": (0.4, 0.6)}).setup.span == 1.0  # as in a scenario
 
 
-def test_a_scenario_says_what_is_known() -> None:
+def test_a_scenario_defines_the_setup() -> None:
     world = ib.scenario("S2", feedback="reward")
     settings = Settings.checked({"policy": "mp-lucb", "scenario": world})
     assert (settings.channels, settings.users, settings.dimension) == (world.K, world.users, world.dimension)
@@ -145,14 +145,14 @@ def test_a_scenario_says_what_is_known() -> None:
 @pytest.mark.parametrize(
     "given", [{**SIZE, "policy": "mp-lucb", "shared": True}, {"policy": "genie", "scenario": "S3"}]
 )
-def test_settings_are_plain_data(given: dict[str, Any]) -> None:
+def test_settings_are_restored_from_json(given: dict[str, Any]) -> None:
     settings = Settings.checked({**given, "deadline": 2, "seed": 7, "collision_limit": 0.25, "incumbent": "mp-ts"})
     data = json.loads(json.dumps(settings.to_dict(), allow_nan=False))
     assert Settings.restored(data).to_dict() == settings.to_dict()
 
 
-def test_a_policy_may_be_given_as_it_is_elsewhere(tmp_path: Path) -> None:
-    """By name, as a case with parameters, as a class, or in a file."""
+def test_a_policy_is_accepted_by_name_file_class_and_configured(tmp_path: Path) -> None:
+    """Parameters are given as keywords, in the configured policy or in the text."""
     path = tmp_path / "mine.py"
     path.write_text(MINE)
     by_file = ib.Allocator(f"{path}:mine", **SIZE, first=2)

@@ -1,4 +1,4 @@
-"""A policy that is late, hangs, raises or loses its numbers does no harm: another stands in for it."""
+"""Policies that are late, hang, raise or compute nan: the fallback decides instead."""
 
 import gc
 import threading
@@ -17,12 +17,12 @@ from tests.allocator.helpers import arrays, contexts, differ, loaded, plain, rai
 K = 5
 
 
-# --- a policy that is late -------------------------------------------------------------------------------------------
+# --- late policies ---------------------------------------------------------------------------------------------------
 
 
-def test_a_policy_that_is_late_is_stood_in_for_and_catches_up() -> None:
-    """It waits at a gate in slot 4, and cannot answer in 4, 5 and 6; feedback goes on meanwhile. Then its memory is
-    that of one without a deadline that goes through the same questions, answers and reports."""
+def test_the_fallback_decides_for_a_late_policy_until_it_catches_up() -> None:
+    """The policy waits at a gate from slot 4 to 6, while reports continue. In the end its state is that of a policy
+    without a deadline that replays the same requests, decisions and reports."""
     gate = threading.Event()
 
     def wait(slot: Any, picks: Any) -> None:
@@ -59,8 +59,8 @@ def test_a_policy_that_is_late_is_stood_in_for_and_catches_up() -> None:
     assert not differ(hurried, patient, part="occupancy")
 
 
-def test_a_policy_in_time_decides_as_one_without_a_deadline() -> None:
-    """A minute is time enough."""
+def test_a_policy_that_meets_its_deadline_decides_as_without_one() -> None:
+    """The deadline is one minute."""
     hurried, patient = station("mp-lucb", deadline=60.0), station("mp-lucb")
     rng = np.random.default_rng(3)
     for _ in range(50):
@@ -74,7 +74,7 @@ def test_a_policy_in_time_decides_as_one_without_a_deadline() -> None:
     assert not differ(hurried, patient)
 
 
-def test_whoever_is_behind_is_saved_when_it_has_caught_up() -> None:
+def test_saving_waits_for_pending_work() -> None:
     gate = threading.Event()
     plain(lambda slot, picks: None, lambda slot, k: gate.wait(60.0))
     allocator = station("plain", deadline=0.02)
@@ -84,15 +84,15 @@ def test_whoever_is_behind_is_saved_when_it_has_caught_up() -> None:
     assert arrays(allocator)["policy.state.0"].tolist() == [1.0, 0.5, 0.0, 0.0, 0.0]
 
 
-def test_whoever_hangs_is_out_of_service_and_takes_no_more_memory() -> None:
-    """What it was not given before it hung is not kept for it, and it can be saved without it."""
+def test_a_hanging_policy_is_taken_out_of_service_at_the_limit_of_pending_tasks() -> None:
+    """Further work is not kept for it, and the allocator can be saved."""
     gate = threading.Event()
     plain(lambda slot, picks: gate.wait(60.0) and None)
     allocator = station("plain", deadline=1e-4)
     for t in range(1, 2 * MAX_PENDING):
         decision = allocator.decide(np.zeros((K, 2)))
         assert decision.proposed is None
-        assert bool(allocator.policy_failure) == (t > MAX_PENDING // 2)  # a question and a lesson each
+        assert bool(allocator.policy_failure) == (t > MAX_PENDING // 2)  # two tasks per slot
         allocator.report(decision.request_id, [1.0, 0.5])
         assert len(allocator._core.supervisor._pending) <= MAX_PENDING + 1
     assert f"plain is out of service since {allocator.policy_failure}." in str(allocator.explain(decision.request_id))
@@ -100,8 +100,8 @@ def test_whoever_hangs_is_out_of_service_and_takes_no_more_memory() -> None:
     gate.set()
 
 
-def test_nobody_waits_for_one_who_saves(tmp_path: Path) -> None:
-    """The policy hangs: saving waits for it, and decisions go on meanwhile, the fallback's."""
+def test_decisions_continue_while_saving_waits_for_the_policy(tmp_path: Path) -> None:
+    """The policy hangs; the fallback decides meanwhile."""
     gate = threading.Event()
     plain(lambda slot, picks: gate.wait(60.0) and None)
     allocator = station("plain", deadline=0.01)
@@ -116,14 +116,14 @@ def test_nobody_waits_for_one_who_saves(tmp_path: Path) -> None:
     assert ib.Allocator.load(tmp_path / "saved").slot >= 21
 
 
-def test_a_thread_ends_with_its_allocator() -> None:
+def test_the_thread_of_a_policy_ends_with_its_allocator() -> None:
     before = set(threading.enumerate())
 
     def new() -> set[threading.Thread]:
         return set(threading.enumerate()) - before
 
     allocators = [station(deadline=60.0) for _ in range(5)]
-    assert not new()  # it is begun when there is something to do
+    assert not new()  # threads start with the first task
     for allocator in allocators:
         allocator.report(allocator.decide(None).request_id, [1.0, 1.0])
         allocator._core.supervisor.settle()
@@ -136,7 +136,7 @@ def test_a_thread_ends_with_its_allocator() -> None:
         time.sleep(0.01)
 
 
-# --- a policy that does not work -------------------------------------------------------------------------------------
+# --- failing policies ------------------------------------------------------------------------------------------------
 
 
 def picking(*channels: int) -> Any:
@@ -167,16 +167,14 @@ def unsure(slot: Any, picks: Any) -> None:
         (picking(0, 3), "slot 3: the selected channels are invalid"),  # 3 is not available
     ],
 )
-def test_a_policy_that_does_not_work_is_out_of_service_until_it_is_reset(
-    spoil: Any, why: str, deadline: float | None
-) -> None:
+def test_a_failing_policy_is_out_of_service_until_it_is_reset(spoil: Any, why: str, deadline: float | None) -> None:
     plain(spoil)
     allocator = station("plain", deadline=deadline, fallback="mp-random")
     x, available = np.zeros((K, 2)), [True, True, True, False, True]
     for t in range(1, 7):
         decision = allocator.decide(x, available=available)
         assert decision.by == ("policy" if t < 3 else "fallback")
-        assert len(set(decision.channels) - {3}) == 2  # what the fallback says is in order
+        assert len(set(decision.channels) - {3}) == 2  # the fallback selects available channels
         assert allocator.policy_failure == allocator.status()["policy_failure"] == ("" if t < 3 else why)
         allocator.report(decision.request_id, [1.0, 1.0])
     assert f"selected by the fallback mp-random, because plain is out of service since {why}." in str(
@@ -184,7 +182,7 @@ def test_a_policy_that_does_not_work_is_out_of_service_until_it_is_reset(
     )
     assert arrays(allocator)["policy.state.0"].sum() == 4.0  # of slots 1 and 2
     again = loaded(state_of(allocator))
-    assert again.policy_failure == why  # it is not repaired by being saved
+    assert again.policy_failure == why  # saving does not reset it
     assert again.decide(x).by == "fallback"
     allocator.reset()
     assert not allocator.policy_failure
@@ -196,7 +194,7 @@ def test_a_policy_that_does_not_work_is_out_of_service_until_it_is_reset(
     assert allocator.status()["counts"]["fallback"] == 4
 
 
-def test_why_the_fallback_decided_is_told_after_a_reset_too() -> None:
+def test_a_fallback_decision_is_explained_the_same_after_a_reset() -> None:
     plain(raising)
     allocator = station("plain")
     for _ in range(4):
@@ -208,7 +206,7 @@ def test_why_the_fallback_decided_is_told_after_a_reset_too() -> None:
 
 
 @pytest.mark.parametrize("deadline", [None, 60.0])
-def test_a_policy_that_cannot_learn_is_out_of_service(deadline: float | None) -> None:
+def test_an_exception_in_update_takes_the_policy_out_of_service(deadline: float | None) -> None:
     def forget(slot: Any, k: int) -> None:
         if slot.t == 2:
             raise KeyError("a")
@@ -218,12 +216,12 @@ def test_a_policy_that_cannot_learn_is_out_of_service(deadline: float | None) ->
     for t in range(1, 4):
         decision = allocator.decide(np.zeros((K, 2)))
         assert decision.by == ("policy" if t < 3 else "fallback")
-        assert allocator.report(decision.request_id, [1.0, 1.0]).learned == decision.channels  # by all others
+        assert allocator.report(decision.request_id, [1.0, 1.0]).learned == decision.channels  # by the fallback
     assert allocator.policy_failure == "slot 2: KeyError: 'a'"
     assert arrays(allocator)["fallback.state.plays"].sum() == 6
 
 
-def test_a_nan_in_what_was_learned_is_found_at_once_where_it_matters() -> None:
+def test_nan_in_an_index_takes_the_policy_out_of_service_at_once() -> None:
     allocator = station("mp-lucb")
     allocator.decide(np.zeros((K, 2)))
     allocator._core.supervisor.learner.state.theta[3] = np.nan
@@ -231,8 +229,8 @@ def test_a_nan_in_what_was_learned_is_found_at_once_where_it_matters() -> None:
     assert (decision.by, allocator.policy_failure) == ("fallback", "slot 2: an index is nan")
 
 
-def test_a_nan_in_what_was_learned_is_found_in_time_where_it_does_not() -> None:
-    """RCA's sum of a running block matters when it ends. All is looked at every 1024 slots."""
+def test_nan_elsewhere_in_the_state_is_found_every_1024_slots() -> None:
+    """The sum of a running block of RCA has no effect before the block ends."""
     allocator = station("rca-m")
     allocator.decide(None)
     allocator._core.supervisor.learner.state.open_sum[4] = np.nan

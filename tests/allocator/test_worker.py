@@ -1,4 +1,4 @@
-"""A policy's own thread."""
+"""The thread of a policy with a deadline."""
 
 import threading
 
@@ -7,7 +7,7 @@ import pytest
 from idleband.allocator.worker import Worker
 
 
-def test_one_after_the_other_and_what_is_raised_is_told() -> None:
+def test_tasks_run_in_order_and_exceptions_reach_their_futures() -> None:
     worker, done = Worker(), list[int]()
     futures = [worker.submit(lambda i=i: done.append(i)) for i in range(100)]  # type: ignore[misc]
     failed = worker.submit(lambda: 1 // 0)
@@ -19,7 +19,7 @@ def test_one_after_the_other_and_what_is_raised_is_told() -> None:
     assert worker.submit(lambda: 7).result(10) == 7
 
 
-def test_one_that_hangs_is_abandoned_and_keeps_nobody() -> None:
+def test_an_abandoned_worker_runs_no_more_tasks() -> None:
     worker, begun, go = Worker(), threading.Event(), threading.Event()
 
     def hang() -> bool:
@@ -27,7 +27,7 @@ def test_one_that_hangs_is_abandoned_and_keeps_nobody() -> None:
         return go.wait(60)
 
     hanging = worker.submit(hang)
-    never = worker.submit(lambda: pytest.fail("was not to be done"))
+    never = worker.submit(lambda: pytest.fail("must not run"))
     assert begun.wait(60)
     worker.abandon()
     go.set()
