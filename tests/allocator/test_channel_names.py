@@ -85,3 +85,12 @@ def test_names_are_saved(tmp_path: Path) -> None:
 def test_names_may_be_given_with_a_scenario_without_names() -> None:
     scenario = ib.scenario(p01=[0.5] * 4, p10=[0.5] * 4, users=2, perturbation="none")
     assert ib.Allocator("mp-ucb", scenario=scenario, channel_names=NAMES).vacate(["ch1"]) == ()
+
+
+def test_names_come_from_the_scenario_if_it_has_names() -> None:
+    scenario = ib.scenario(p01=[0.5] * 4, p10=[0.5] * 4, users=2, perturbation="none", channel_names=NAMES)
+    allocator = ib.Allocator("mp-ucb", scenario=scenario)
+    assert allocator.settings.channel_names == NAMES
+    assert loaded(state_of(allocator)).settings == allocator.settings
+    with pytest.raises(ib.InputError, match=r"^channel_names = .*: must be left out; the scenario defines them"):
+        ib.Allocator("mp-ucb", scenario=scenario, channel_names=["a", "b", "c", "d"])

@@ -209,7 +209,7 @@ def _sizes(own: dict[str, Any], contexts_used: bool) -> tuple[int, int, int]:
 
 def _channel_names(value: Any, scenario: Scenario | None, K: int) -> tuple[str, ...]:
     names = check_channel_names(value, K, "channel_names")
-    defined: tuple[str, ...] = () if scenario is None else getattr(scenario, "channel_names", ())
+    defined = () if scenario is None else scenario.channel_names
     if names and defined and names != defined:
         raise InputError(f"channel_names = {shown(value)}: must be left out; the scenario defines them")
     return names or defined
