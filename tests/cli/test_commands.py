@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -293,6 +295,32 @@ def test_compare_ignores_other_policies_stored_in_the_folder(ok: Callable[..., s
     assert sorted(found) == ["mp-random", "oracle-belief", "rca-m", "rca-m L=50"]
     assert min(row["behind"] for row in rows if "parameters" not in row["knows"]) == 0
     assert found["rca-m"]["gap_closed"] == 0
+
+
+# --- start-up --------------------------------------------------------------------------------------------------------
+
+HEAVY = ("numba", "llvmlite", "pandas", "pyarrow", "matplotlib", "scipy", "rich", "jinja2", "starlette", "uvicorn")
+LOADED = """
+import sys
+from idleband.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(*sorted(set(name.partition(".")[0] for name in sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["policies"], ["policies", "mp-nucb"], ["scenarios"], ["show", "S1"], ["show", "S4"]],
+    ids=" ".join,
+)
+def test_describing_commands_load_no_heavy_modules(arguments: list[str]) -> None:
+    """Without the compiler, pandas and matplotlib they answer in less than half a second."""
+    program = [sys.executable, "-c", LOADED, *arguments]
+    result = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert not set(HEAVY) & set(result.stderr.split())
 
 
 # --- width -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 import idleband as ib
 from idleband.kernels import whittle_lagrangian
 from idleband.scenario import upper_bound
+from idleband.scenario.presets import PRESETS
 from idleband.scenario.upper_bound import bound, levels, padded, padded_transition
 from tests.own_model import LOUD
 
@@ -189,7 +190,18 @@ def test_replications_share_a_solution(monkeypatch: pytest.MonkeyPatch) -> None:
         return usual(*arguments)
 
     monkeypatch.setattr(whittle_lagrangian, "bound", counted)
-    upper_bound._solved.cache_clear()
-    scenario = ib.scenario("S2")
+    upper_bound.compute_bound.cache_clear()
+    scenario = ib.scenario("S2", users=3)
     assert len({value(scenario, scenario.theta(0, replication)) for replication in range(5)}) == 1
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_precomputed_bounds_of_presets_are_what_is_computed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are used for every seed, and are those that the compiled code computes."""
+    preset = ib.scenario(name)
+    thetas = [None, preset.theta(0, 0), preset.theta(3, 1)]
+    stored = [bound(preset, theta) for theta in thetas]
+    assert set(stored) <= set(upper_bound.preset_bounds().values())
+    monkeypatch.setattr(upper_bound, "preset_bounds", dict)
+    assert [bound(preset, theta) for theta in thetas] == stored

@@ -82,6 +82,26 @@ def normal(rng: Rng) -> float:
     return radius * math.cos(2.0 * math.pi * uniform(rng))
 
 
+def python_normals(rng: Rng, count: int) -> list[float]:
+    """Return the next draws of `normal` without the compiler, which takes seconds to load.
+
+    >>> rng = stream(0, 0, PERTURBATION)
+    >>> python_normals(rng.copy(), 1) == [normal(rng)]
+    True
+    """
+    mask = 2**64 - 1
+    state, step = int(rng[0]), int(rng[1])
+    draws = []
+    for _ in range(2 * count):
+        state = (state + step) & mask
+        z = ((state ^ (state >> 30)) * int(_MIX1)) & mask
+        z = ((z ^ (z >> 27)) * int(_MIX2)) & mask
+        draws.append(((z ^ (z >> 31)) >> 11) * _ULP)
+    rng[0] = state
+    pairs = zip(draws[::2], draws[1::2], strict=True)
+    return [math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2.0 * math.pi * v) for u, v in pairs]
+
+
 @jit
 def gamma(rng: Rng, shape: float) -> float:
     """Draw from the gamma distribution with shape > 0 and scale 1 (Marsaglia and Tsang 2000)."""

@@ -16,7 +16,7 @@ import numpy as np
 from idleband.arrays import Floats
 from idleband.errors import InputError
 from idleband.kernels.compile import jit
-from idleband.kernels.rng import Rng, normal
+from idleband.kernels.rng import Rng, python_normals
 from idleband.scenario.halfspace_volume import below, within
 
 NONE, LINEAR, QUADRATIC, COSINE = range(4)
@@ -236,7 +236,7 @@ def least_clear(d: int) -> float:
 
 def _direction(rng: Rng, d: int) -> Floats:
     """Of norm 1: absolute values of independent normals, scaled."""
-    a = np.array([abs(normal(rng)) for _ in range(d)])
+    a = np.abs(np.array(python_normals(rng, d)))
     a /= math.sqrt(float(a @ a))
     return a
 
