@@ -113,7 +113,7 @@ BAD = {
 def test_bad_settings_are_refused_with_one_line(service: InThread, changes: dict[str, Any]) -> None:
     reply = service.get(path({**SHORT, **changes}))
     assert reply.status == 400
-    assert reply.reason
+    assert reply.detail
     assert not worker_pids(service)
 
 
@@ -143,7 +143,7 @@ def test_decisions_are_served_during_runs_and_further_runs_are_refused(service: 
             assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids} == {playground.NICENESS}
             refused = service.get(path(SHORT))
             assert (refused.status, refused.headers["retry-after"]) == (429, "5")
-            assert refused.reason
+            assert refused.detail
             assert service.decide("during a run").status == 200
         wait_for_no_workers(service)
 

@@ -341,7 +341,7 @@ function draw() {
   const title = scale ? `R(t) / (M ln t), ${measure === "static" ? "best fixed channels" : "best channels by context"}` : name;
   const replications = run?.settings.replications;
   setText(find("curves-title"), title);
-  setText(find("reading"), (scale ? `${note} ${PAPER_NOTE}` : note) + (replications > 1 ? ` Bands are 95 % intervals over ${replications} replications; they may exceed the chart.` : ""));
+  setText(find("reading"), (scale ? `${note} ${PAPER_NOTE}` : note) + (replications > 1 ? ` Bands are 95\u00a0% intervals over ${replications} replications; they may exceed the chart.` : ""));
   find("chart").hidden = run === null;
   find("difference-box").hidden = run === null || measure !== "reward" || policyNames().length < 2;
   if (run === null) return;
@@ -362,7 +362,7 @@ function valueAt({ t, curves }, policy, measure, scale) {
   return t < 2 ? null : [t, ...curves[policy][measure].map((value) => value / divisor)];
 }
 
-const referenceOption = (value) => make("option", { value }, value === "best" ? "the policy with the largest reward" : value);
+const referenceOption = (value) => make("option", { value }, value === "best" ? "the best policy" : value);
 
 /** Return the policy that differences are taken from: the chosen one or, by default, the one with the largest reward. */
 function referencePolicy() {
@@ -394,7 +394,7 @@ function drawDifferences(axes) {
   const reference = referencePolicy();
   const title = `Reward per slot minus that of ${reference}`;
   setText(find("difference-title"), title);
-  const interval = run.settings.replications > 1 ? " Two policies differ significantly where the band does not contain 0." : " With one replication there is no interval.";
+  const interval = run.settings.replications > 1 ? " Where the band does not contain 0, the difference at that slot is significant at the 5\u00a0% level." : " With one replication there is no interval.";
   setText(find("difference-note"), `Paired: both policies ran on the same sample paths. Below 0, a policy earns less than ${reference}.${interval}`);
   const series = names.map((name, style) => ({ name, style, points: run.points.map((point) => [point.t, ...difference(point, name, reference)]) }));
   differenceChart.draw(series.filter(({ name }) => name !== reference), { ...axes, y: title });
