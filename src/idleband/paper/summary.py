@@ -156,10 +156,10 @@ def summary_markdown(claims: list[Judgement], size: Size) -> str:
 
 
 NOTES = paragraph(
-    f"Baselines: {', '.join(BASELINES)}. L of mp-ucb and rca-m is tuned like beta; * marks verdicts that differ with their"
-    " textbook L. C1 uses the regret of equation 2, C2 plays outside the best fixed set, C3 M = 1 to 9, C5b the cost of a"
-    " sub-optimal play. A claim holds if every comparison agrees at the 5% level, fails if at least one is reversed after"
-    " Holm's correction, and is undecided otherwise."
+    f"Baselines: {', '.join(BASELINES)}. L of mp-ucb and rca-m is tuned like beta; * marks verdicts that differ with"
+    " their textbook L. C1 uses the regret of equation 2, C2 plays outside the best fixed set, C3 M = 1 to 9, C5b the"
+    " cost of a sub-optimal play. A claim holds if every comparison agrees at the 5% level, fails if at least one is"
+    " reversed after Holm's correction, and is undecided otherwise."
 )
 
 

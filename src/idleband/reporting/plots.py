@@ -71,14 +71,15 @@ def reward_figure(scenario: Scenario, results: Sequence[Result], reference: str 
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2) if count > 1 else (1, 0.001))
     styles = _styles([result.label for result in results])
     ranges: list[Floats] = []
+    alpha = 0.15 if count <= 8 else 0.05  # bands of many policies overlap
     for result in ranked:
         style, several = styles[result.label], result.replications > 1
         per_slot = result.reward / result.t
-        _draw_band(top, result.t, per_slot, style, several, label=result.label)
+        _draw_band(top, result.t, per_slot, style, several, label=result.label, alpha=alpha)
         if result is not chosen:
             R = min(result.replications, chosen.replications)
             difference = per_slot[:R] - (chosen.reward / chosen.t)[:R]
-            _draw_band(bottom, result.t, difference, style, R > 1)
+            _draw_band(bottom, result.t, difference, style, R > 1, alpha=alpha)
             ranges.append(difference.mean(axis=0)[_settled(result.t)])
     levels = _draw_references(top, chosen)
     means = [(result.reward / result.t).mean(axis=0)[_settled(result.t)] for result in results]
@@ -111,14 +112,20 @@ def reward_figure(scenario: Scenario, results: Sequence[Result], reference: str 
 
 
 def _draw_band(
-    axes: "Axes", t: Ints, values: Floats, style: tuple[str, Any], several: bool, label: str | None = None
+    axes: "Axes",
+    t: Ints,
+    values: Floats,
+    style: tuple[str, Any],
+    several: bool,
+    label: str | None = None,
+    alpha: float = 0.15,
 ) -> None:
     """Draw the mean over replications and, if there are several, its 95% band."""
     mean, half = student_t(values)
     colour, dash = style
     axes.plot(t, mean, color=colour, linestyle=dash, linewidth=1.8, label=label)
     if several:
-        axes.fill_between(t, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(t, mean - half, mean + half, color=colour, alpha=alpha, linewidth=0)
 
 
 def _draw_references(axes: "Axes", result: Result) -> list[float]:
