@@ -1,4 +1,4 @@
-"""Writing a file so that it is either whole or not there."""
+"""Write files atomically: a file is complete or does not exist."""
 
 import contextlib
 import os
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from idleband.errors import StorageError
 
-TEMPORARY = ".tmp-"  # how the names of unfinished files begin
+TEMPORARY = ".tmp-"  # prefix of the names of unfinished files
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write beside the place, sync, rename: whatever happens meanwhile, a file that is there is whole."""
+    """Write a file under a temporary name in the same folder, sync it and rename it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)

@@ -27,7 +27,7 @@ def functions_of(
         function = getattr(member, "__func__", member)
         if not callable(function):
             *first, last = (needed for needed in arguments if needed not in optional)
-            kind = what.partition(" ")[0]
+            kind = "perturbation model" if what.startswith("perturbation model ") else what.partition(" ")[0]
             raise InputError(f"{what}: {part} is missing; a {kind} has {', '.join(first)} and {last}")
         if not _takes(function, len(expected.split(", "))):
             raise InputError(f"{what}: {part} must take ({expected})")

@@ -413,7 +413,7 @@ def test_a_stored_study_needs_nothing_of_its_model(tmp_path: Path) -> None:
         assert loaded.scenario.to_dict()["perturbation"].items() >= settings.items()
         assert loaded.scenario.perturbation.kind == "loud"
         loaded.plot()
-        with pytest.raises(ib.InputError, match="model loud: a stored study does not hold it; build the scenario anew"):
+        with pytest.raises(ib.InputError, match="model loud: is not part of a stored study; build the scenario from"):
             ib.simulate(loaded.scenario, "mp-random", **SIZE)
         shutil.rmtree(out)
 

@@ -299,7 +299,7 @@ def trapped(value: float, slot: int, channel: int, **more: Any) -> ib.Scenario:
 @pytest.mark.parametrize("value", [math.nan, -math.inf, 1e101])
 def test_a_value_that_is_no_number_is_told_with_its_slot(value: float) -> None:
     scenario = trapped(value, 17, 3)
-    says = f"model trap: value = {value:g} in slot 17, channel 3; must be a finite number"
+    says = f"perturbation model trap: value = {value:g} in slot 17, channel 3; must be a finite number"
     for run in (PolicyRun.start(scenario, ib.policy("mp-klucb"), 100, 0, 0), ReferenceRun.start(scenario, 100, 0, 0)):
         run.to(16)
         with pytest.raises(ib.InputError) as caught:
@@ -320,7 +320,7 @@ def test_a_value_beyond_the_bounds_is_told_with_its_slot() -> None:
             continue
         with pytest.raises(ib.InputError) as caught:
             run.to(20)
-        says = f"model trap: value = {value:g} in slot 9, channel 0; must be within bounds = (0, 0.5)"
+        says = f"perturbation model trap: value = {value:g} in slot 9, channel 0; must be within bounds = (0, 0.5)"
         assert str(caught.value) == says
 
 
@@ -329,7 +329,7 @@ def test_a_model_that_is_often_wrong_is_told_before_the_first_slot() -> None:
     scenario = ib.scenario("S1", context={"dimension": 2}, perturbation="roots")
     with pytest.raises(ib.InputError) as caught:
         ib.simulate(scenario, "mp-random", **SIZE)
-    assert str(caught.value).startswith("model roots: value = nan where theta = [0.7] and x = [0.")
+    assert str(caught.value).startswith("perturbation model roots: value = nan where theta = [0.7] and x = [0.")
     assert str(caught.value).endswith("]; must be a finite number")
 
 
@@ -342,7 +342,7 @@ def test_what_a_model_raises_is_told_with_its_place() -> None:
     scenario = ib.scenario("S1", perturbation=register("often", value))
     with pytest.raises(
         ib.InputError,
-        match=r"^model often: value: ValueError: too much \(.*test_user_models\.py, line \d+\)$",
+        match=r"^perturbation model often: value: ValueError: too much \(.*test_user_models\.py, line \d+\)$",
     ):
         ib.simulate(scenario, "mp-random", **SIZE)
     name = register("rare", value, lambda rng, dimension, clear: [1 - 1e-7])  # so rare that the sample has none
@@ -385,17 +385,17 @@ class First:
 @pytest.mark.parametrize(
     ("members", "name", "says"),
     [
-        ({}, "a", "model a: draw is missing; a model has draw and value"),
-        ({"draw": given}, "a", "model a: value is missing; a model has draw and value"),
-        ({"draw": given, "value": 1.0}, "a", "model a: value is missing"),
-        ({"draw": lambda rng: [1.0], "value": line}, "a", "model a: draw must take (rng, dimension, clear)"),
-        ({"draw": given, "value": lambda x: 0.0}, "a", "model a: value must take (theta, x)"),
-        ({"draw": given, "value": line}, "cosine", "model cosine: this name is taken by a model of the package"),
+        ({}, "a", "perturbation model a: draw is missing; a perturbation model has draw and value"),
+        ({"draw": given}, "a", "perturbation model a: value is missing; a perturbation model has draw and value"),
+        ({"draw": given, "value": 1.0}, "a", "perturbation model a: value is missing"),
+        ({"draw": lambda rng: [1.0], "value": line}, "a", "perturbation model a: draw must take (rng, dimension, clear)"),
+        ({"draw": given, "value": lambda x: 0.0}, "a", "perturbation model a: value must take (theta, x)"),
+        ({"draw": given, "value": line}, "cosine", "perturbation model cosine: this name is taken by a model of the package"),
         ({"draw": given, "value": line}, "a/b", "model = 'a/b': must be 1 to 80 letters"),
-        ({"draw": given, "value": line, "bounds": 1.0}, "a", "model a: bounds = 1.0: must be a list, least and most"),
-        ({"draw": given, "value": line, "bounds": (1.0,)}, "a", "model a: bounds = (1.0,): must be two numbers"),
-        ({"draw": given, "value": line, "bounds": (2, 1)}, "a", "model a: bounds = 1: must be a number of at least 2"),
-        ({"draw": given, "value": line, "bounds": (0, math.inf)}, "a", "model a: bounds = inf: must be a number"),
+        ({"draw": given, "value": line, "bounds": 1.0}, "a", "perturbation model a: bounds = 1.0: must be a list, the smallest"),
+        ({"draw": given, "value": line, "bounds": (1.0,)}, "a", "perturbation model a: bounds = (1.0,): must be two numbers"),
+        ({"draw": given, "value": line, "bounds": (2, 1)}, "a", "perturbation model a: bounds = 1: must be a number of at least 2"),
+        ({"draw": given, "value": line, "bounds": (0, math.inf)}, "a", "perturbation model a: bounds = inf: must be a number"),
     ],
 )  # fmt: skip
 def test_registering_nonsense_is_refused(members: dict[str, Any], name: str, says: str) -> None:
@@ -409,18 +409,24 @@ def test_registering_nonsense_is_refused(members: dict[str, Any], name: str, say
 @pytest.mark.parametrize(
     ("drawn", "says"),
     [
-        (lambda rng, d, clear: [1.0, math.nan], "model own: draw, entry 2 = nan: must be a number of at least -1e+100"),
-        (lambda rng, d, clear: [math.inf], "model own: draw, entry 1 = inf: must be a number"),
-        (lambda rng, d, clear: ["a"], "model own: draw, entry 1 = 'a': must be a number"),
-        (lambda rng, d, clear: np.ones((2, 2)), "model own: draw, entry 1 = array([1., 1.]): must be a number"),
-        (lambda rng, d, clear: 1.0, "model own: draw = 1.0: must be a list, of numbers"),
-        (lambda rng, d, clear: None, "model own: draw = None: must be a list, of numbers"),
-        (lambda rng, d, clear: [], "model own: draw = []: must be a list of at least one number"),
+        (
+            lambda rng, d, clear: [1.0, math.nan],
+            "perturbation model own: draw, entry 2 = nan: must be a number of at least -1e+100",
+        ),
+        (lambda rng, d, clear: [math.inf], "perturbation model own: draw, entry 1 = inf: must be a number"),
+        (lambda rng, d, clear: ["a"], "perturbation model own: draw, entry 1 = 'a': must be a number"),
+        (
+            lambda rng, d, clear: np.ones((2, 2)),
+            "perturbation model own: draw, entry 1 = array([1., 1.]): must be a number",
+        ),
+        (lambda rng, d, clear: 1.0, "perturbation model own: draw = 1.0: must be a list, of numbers"),
+        (lambda rng, d, clear: None, "perturbation model own: draw = None: must be a list, of numbers"),
+        (lambda rng, d, clear: [], "perturbation model own: draw = []: must be a list of at least one number"),
         (
             lambda rng, d, clear: [1.0] * (1 + int(8 * ib.random.uniform(rng))),
             "must be as many every time in 8 dimensions",
         ),
-        (lambda rng, d, clear: [1 / 0], "model own: draw: ZeroDivisionError: division by zero ("),
+        (lambda rng, d, clear: [1 / 0], "perturbation model own: draw: ZeroDivisionError: division by zero ("),
     ],
 )
 def test_a_draw_of_nonsense_is_refused(drawn: Callable[..., Any], says: str) -> None:
@@ -429,7 +435,7 @@ def test_a_draw_of_nonsense_is_refused(drawn: Callable[..., Any], says: str) -> 
 
 def test_wrong_settings_are_refused(file: Path) -> None:
     loud = f"{file}:loud"
-    assert "model loud: bounds is missing; the additive reward needs" in refused(
+    assert "perturbation model loud: bounds is missing; the additive reward needs" in refused(
         register("loud", line), reward="additive"
     )
     where = "scenario.perturbation"
@@ -451,11 +457,11 @@ def test_models_that_are_not_there(file: Path) -> None:
     kind = "scenario.perturbation.kind"
     register("bumps", line)
     assert refused("bump") == f"unknown {kind} 'bump': did you mean 'bumps'? known: {', '.join(PERTURBATION_MODELS)}"
-    assert f"model in {file} 'lout': did you mean 'loud'?" in refused(f"{file}:lout")
+    assert f"perturbation model in {file} 'lout': did you mean 'loud'?" in refused(f"{file}:lout")
     assert refused(f"{file.parent}/none.py:loud") == f"{file.parent}/none.py: No such file or directory"
     assert refused("mine.py") == f"{kind} = 'mine.py': give the name of a model in it, too: mine.py:NAME"
     assert f"{kind} = 5: must be a name, file.py:name, or a class under" in refused({"kind": 5})
-    assert refused(dict) == "model dict: put @idleband.register_perturbation above the class"
+    assert refused(dict) == "perturbation model dict: put @idleband.register_perturbation above the class"
     file.write_text("x = 1\n")
     assert refused(f"{file}:loud") == f"{file}: holds no class under @idleband.register_perturbation"
     file.write_text("1 / 0\n")
@@ -471,7 +477,7 @@ def test_a_value_that_does_not_compile_is_refused(value: Callable[..., Any]) -> 
     scenario = ib.scenario("S1", perturbation=register("odd", value))
     with pytest.raises(ib.InputError) as caught:
         ib.simulate(scenario, "mp-random", **SIZE)
-    assert str(caught.value).startswith("model odd: value does not compile: ")
+    assert str(caught.value).startswith("perturbation model odd: value does not compile: ")
     assert "\n" not in str(caught.value)
 
 

@@ -1,1 +1,1 @@
-"""What to run, as data; and what was run, in files."""
+"""Experiments: their description, results folders, studies and rankings."""

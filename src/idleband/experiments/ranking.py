@@ -1,10 +1,10 @@
-"""Policies ranked: what each earns, what that is a share of, and what it was allowed to know.
+"""Rank the policies of a study by reward, with what each knows and the share of the gap to an oracle that it closes.
 
 **Gap closed** = (policy - rca-m) / (oracle - rca-m): 0 is the regenerative cycle algorithm, 1 the better of
-oracle-belief and oracle-whittle, which know all parameters and, as everybody else, see only what they play. It is the
+oracle-belief and oracle-whittle, which know all parameters and observe only the channels that they play. It is the
 ratio of two means over the same replications; its interval is that of the mean of (policy - rca-m) - gap * (oracle -
 rca-m), divided by the mean of the denominator (the delta method for paired data). Where the oracle is not clearly ahead
-of rca-m, or by less than half a per cent, there is no gap to close.
+of rca-m, or by less than 0.5%, the gap closed is not defined.
 """
 
 import math
@@ -23,28 +23,30 @@ from idleband.simulation.statistics import interval, paired_difference
 BASELINE = "rca-m"
 ORACLES = ("oracle-belief", "oracle-whittle")
 NEEDED = (BASELINE, *ORACLES)
-LEVEL = 0.005  # of the baseline's reward: a gap that is no wider is none
+LEVEL = 0.005  # smallest gap, as a share of the baseline's reward
 
 
 @dataclass(frozen=True)
 class Row:
-    """One policy in one scenario: means a slot over replications, at the horizon; half widths are of 95% intervals, nan
-    where one replication gives none."""
+    """One policy in one scenario: means per slot over replications at the horizon.
+
+    Fields `NAME_pm` are half widths of 95% intervals, nan with a single replication.
+    """
 
     scenario: str
     perturbation: str
     policy: str
     label: str
-    knows: str  # contexts, parameters, all states; what was played is known to all
+    knows: str  # contexts, parameters, all states, besides what was played
     replications: int
     horizon: int
     reward: float
     reward_pm: float
-    behind: float  # the best learner's reward minus this one's, on the same paths
+    behind: float  # paired difference of the best learner's reward to this one
     behind_pm: float
-    gap_closed: float  # nan: there is no gap
+    gap_closed: float  # nan if not defined
     gap_closed_pm: float
-    share_of_bound: float  # nan: there is no bound, or none above 0
+    share_of_bound: float  # nan without an upper bound above 0
     regret_static: float
     regret_contextual: float
     regret_genie: float
@@ -53,11 +55,11 @@ class Row:
     suboptimal_static: float
     suboptimal_contextual: float
     collisions: float
-    microseconds: float  # of processor time a slot, the simulated world included
+    microseconds: float  # processor time per slot, the simulated environment included
 
 
 def knows(result: Result, sensing: str) -> str:
-    """What a policy may know, in words; a user's own may look at contexts."""
+    """Return what a policy knows, in words; users' policies are assumed to use contexts."""
     policy = POLICIES.get(result.policy)
     known = {KNOWLEDGE[0]} if policy is None or policy.source is not None else set(policy.knows)
     if sensing == "all":
@@ -69,8 +71,8 @@ def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
     """The policies of a study, or those with these labels, best first. Baseline and oracles have default parameters."""
     results = [result for result in study.results if labels is None or result.label in labels]
     rewards = {result.label: result.reward[:, -1] / result.horizon for result in results}
-    told = {result.label: knows(result, study.scenario.sensing) for result in results}
-    learners = [label for label in rewards if PARAMETERS not in told[label]]
+    known = {result.label: knows(result, study.scenario.sensing) for result in results}
+    learners = [label for label in rewards if PARAMETERS not in known[label]]
     best = max(learners, key=lambda label: float(rewards[label].mean()), default=None)
     oracles = [rewards[name] for name in ORACLES if name in rewards]
     oracle = max(oracles, key=lambda reward: float(reward.mean()), default=None)
@@ -91,7 +93,7 @@ def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
                 perturbation=study.scenario.perturbation.kind,
                 policy=result.policy,
                 label=result.label,
-                knows=told[result.label],
+                knows=known[result.label],
                 replications=result.replications,
                 horizon=result.horizon,
                 reward=mean.mean,

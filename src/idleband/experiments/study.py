@@ -210,8 +210,8 @@ class Study:
         -------
         matplotlib.figure.Figure
         """
-        # Imported here because reporting lies above experiments in the layers, and users look for `plot` on a study. The
-        # import contract in pyproject.toml lists this exception.
+        # Imported here because reporting lies above experiments in the layers, and users look for `plot` on a study.
+        # The import contract in pyproject.toml lists this exception.
         from idleband.reporting.plots import regret_figure, reward_figure
 
         if validation.choice(scale, "scale", SCALES) == "paper":

@@ -22,8 +22,8 @@ def scenario(source: ScenarioLike | None = None, /, **changes: Any) -> Scenario:
     Parameters
     ----------
     source : str, Path, dict or Scenario, optional
-        The name of a preset ("S1" to "S4"), the path of a TOML file with a [scenario] table, a dict with the keys below,
-        or a scenario. Without a source the keywords describe the whole scenario.
+        The name of a preset ("S1" to "S4"), the path of a TOML file with a [scenario] table, a dict with the keys
+        below, or a scenario. Without a source the keywords describe the whole scenario.
     p01, p10 : list of float
         Probabilities that a two-state channel becomes good, and bad, from one slot to the next; one per channel.
     transition : list of matrices

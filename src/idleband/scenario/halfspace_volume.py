@@ -1,4 +1,4 @@
-"""Contexts are uniform on the unit cube, so chances are volumes: of what planes cut from it, exactly or by a sample."""
+"""Volumes of the unit cube cut by half-spaces: probabilities of linear functions of uniform contexts."""
 
 import math
 from collections.abc import Iterator
@@ -9,17 +9,17 @@ import numpy as np
 
 from idleband.arrays import Floats
 
-SAMPLES = 10**6  # contexts drawn where the closed form is out of reach
-_SLICES = 32  # more slices than this are left to the sample, too
+SAMPLES = 10**6  # contexts in the sample that is used where the closed form is not accurate
+_SLICES = 32  # with more slices the sample is used
 
 
 def below(theta: Floats, level: float) -> tuple[float, float]:
-    """P(theta . x < level) for x uniform on the unit cube, and its standard error (0 where the value is exact).
+    """Return P(theta . x < level) for x uniform on the unit cube, and its standard error (0 if exact).
 
     The volume of a cube cut by a plane is a sum over its corners,
         sum over v in {0,1}^d of (-1)^|v| max(0, level - theta . v)^d / (d! prod theta),
     for theta > 0; zeros drop out and negative entries are reflected (x -> 1 - x). Where the sum cancels too much
-    (entries of very unlike size) or has too many terms, a fixed sample of 10^6 contexts answers, with its error.
+    (entries of very different size) or has too many terms, a fixed sample of 10^6 contexts is used.
 
     >>> below(np.array([1.0, 1.0]), 1.0)
     (0.5, 0.0)
@@ -32,7 +32,7 @@ def below(theta: Floats, level: float) -> tuple[float, float]:
 
 
 def within(theta: Floats, low: Floats, high: Floats) -> tuple[float, float]:
-    """P(low[j] <= theta . x < high[j] for some j) for intervals that do not overlap, and its standard error.
+    """Return P(low[j] <= theta . x < high[j] for some j) for disjoint intervals, and its standard error.
 
     >>> within(np.array([1.0]), np.array([0.0, 0.5]), np.array([0.25, 2.0]))
     (0.75, 0.0)
@@ -51,18 +51,18 @@ def within(theta: Floats, low: Floats, high: Floats) -> tuple[float, float]:
 
 
 def estimate(count: int) -> tuple[float, float]:
-    """The share of a sample, and its standard error: never 0, because a share of 0 or 1 is not exact either."""
+    """Return the share of a sample and its standard error, which is never 0: a share of 0 or 1 is not exact."""
     share = count / SAMPLES
     return share, math.sqrt(max(share * (1 - share), 1e-6) / SAMPLES)
 
 
 def _reflected(theta: Floats) -> tuple[Floats, float]:
-    """Weights > 0 and a shift such that weights . x has the model of theta . x + shift."""
+    """Return weights > 0 and a shift such that weights . x and theta . x + shift have the same distribution."""
     return np.abs(theta[theta != 0]), float(-theta[theta < 0].sum())
 
 
 def _volume(weights: Floats, level: float) -> float | None:
-    """P(weights . x < level) for weights > 0; None where the sum over corners is out of reach."""
+    """Return P(weights . x < level) for weights > 0; None where the sum over corners is not accurate."""
     d = len(weights)
     if d == 0:
         return 1.0 if level > 0 else 0.0
@@ -80,20 +80,20 @@ def _volume(weights: Floats, level: float) -> float | None:
 
 @cache
 def _corners(d: int) -> tuple[Floats, Floats]:
-    """The signs of the corners of the unit cube, and the corners as rows."""
+    """Return the signs of the corners of the unit cube, and the corners as rows."""
     corners = np.array(list(product((0.0, 1.0), repeat=d)))
     return 1.0 - 2.0 * (corners.sum(axis=1) % 2), corners
 
 
 @lru_cache(maxsize=4)
 def _projected(weights: bytes) -> Floats:
-    """weights . x for the fixed sample of contexts, sorted; part by part, so that memory stays small."""
+    """Return weights . x for the fixed sample of contexts, sorted; computed in parts to save memory."""
     w = np.frombuffer(weights)
     return np.sort(np.concatenate([x @ w for x in sample(len(w))]))
 
 
 def sample(d: int) -> Iterator[Floats]:
-    """The fixed sample of contexts, as rows, in parts."""
+    """Return the fixed sample of contexts as rows, in parts."""
     rng = np.random.Generator(np.random.PCG64(d))
     parts = 100
     return (rng.random((SAMPLES // parts, d)) for _ in range(parts))

@@ -72,8 +72,8 @@ def autocorrelation(P: Floats, h: Floats, lag: int = 1) -> float:
 def cumulative(P: Floats, S: int) -> Floats:
     """Return the cumulative rows of P without the last column, shape (S, S-1).
 
-    The next state is the number of limits that a uniform draw has reached. States that the chain does not have are never
-    entered.
+    The next state is the number of limits that a uniform draw has reached. States that the chain does not have are
+    never entered.
     """
     limits = np.ones((S, S - 1))
     for s, row in enumerate(P):

@@ -1,9 +1,9 @@
-"""The perturbation n_k = f_k(x_k): how much the noise on a channel takes from its reward, as the context tells it.
+"""Perturbation models n = f(x): the disturbance of the reward of a channel as a function of its context.
 
 Models, with z = a . (x - 1/2): `none`, n = 0; `linear`, n = theta . x; `quadratic`, n = 0.5 + c z^2; `cosine`,
-n = m + 0.5 cos(6 z). A straight line explains next to nothing of the last two. How much a model matters is one number,
-`clear` = P(n < 1): only where n >= 1 does the noise spoil a good channel under the threshold reward. A norm alone says
-little: at norm 0.7 different directions of the linear model give P(n < 1) from 0.57 to 0.99.
+n = m + 0.5 cos(6 z). A linear function explains almost nothing of the last two. The strength of a model is given by
+`clear` = P(n < 1): under the threshold reward a good channel pays low only where n >= 1. A norm does not determine the
+strength: at norm 0.7, directions of the linear model give P(n < 1) from 0.57 to 0.99.
 """
 
 import math
@@ -26,9 +26,11 @@ _DRAWS = 20_000  # directions tried for a theta of norm at most 1
 
 @jit
 def perturb(model: int, theta: Floats, x: Floats, n: Floats, fault: Floats) -> None:
-    """n[k] = f_k(x[k]) for every channel; a row of theta holds all parameters of its model. The models of the package have
-    no faults: see `models.perturb` for users' own."""
-    if model >= QUADRATIC:  # a loop of its own, so that the other one stays as fast as it is
+    """Write the perturbation of every channel into n; a row of theta holds all parameters of a channel.
+
+    The models of the package never write into `fault`; `user_models.perturb` does.
+    """
+    if model >= QUADRATIC:  # a separate loop keeps the other one fast
         for k in range(n.size):
             z = 0.0
             for i in range(x.shape[1]):
@@ -44,19 +46,19 @@ def perturb(model: int, theta: Floats, x: Floats, n: Floats, fault: Floats) -> N
 
 
 class PerturbationModel(ABC):
-    """What a model answers. `theta` is the row of one channel, d the dimension of the contexts."""
+    """A perturbation model. `theta` is the row of one channel, d the dimension of the contexts."""
 
     name: str
     number: int  # in `perturb`
     formula: str
-    scaled = False  # whether theta_norm may stand in the place of clear
+    scaled = False  # whether theta_norm may be given instead of clear
     bounded = True  # whether bounds are known
-    most = 1e6  # the largest entry of a theta that is given
+    max_entry = 1e6  # largest entry of a given theta
     source: str | None = None  # hash of the user's file; None for the models of this package
 
     @property
     def reference(self) -> str:
-        """What finds it again, as it stands under `kind`."""
+        """The value of `kind` that finds the model again."""
         return self.name
 
     def __eq__(self, other: object) -> bool:
@@ -66,32 +68,32 @@ class PerturbationModel(ABC):
         return hash((self.name, self.source))
 
     def size(self, d: int) -> int | None:
-        """How many entries a theta has; None: any number."""
+        """Return the number of entries of a theta; None: any number."""
         return d
 
     def least_clear(self, d: int) -> tuple[float, str]:
-        """The smallest P(n < 1) that a theta is drawn for, and why."""
+        """Return the smallest P(n < 1) for which a theta is drawn, and the reason."""
         return 0.01, f"the smallest P(n < 1) that the {self.name} model is drawn for"
 
     @abstractmethod
     def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
-        """A theta with P(n < 1) = clear (or, of a model that is scaled, of a norm)."""
+        """Draw a theta with P(n < 1) = clear, or with a given norm for the linear model."""
 
     @abstractmethod
     def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
-        """P(n < level), and its standard error (0: exact)."""
+        """Return P(n < level) and its standard error (0 if exact)."""
 
     @abstractmethod
     def mean(self, theta: Floats, d: int) -> tuple[float, float]:
-        """E[n], and its standard error (0: exact)."""
+        """Return E[n] and its standard error (0 if exact)."""
 
     @abstractmethod
     def bounds(self, theta: Floats) -> tuple[float, float]:
-        """The least and the most that n can be."""
+        """Return the smallest and the largest value of n."""
 
     @abstractmethod
     def drawn_bounds(self, d: int, clear: float | None, norm: float | None) -> tuple[float, float]:
-        """The same, whatever theta is drawn."""
+        """Return the smallest and the largest value of n for any theta that may be drawn."""
 
 
 class NoPerturbation(PerturbationModel):
@@ -127,9 +129,9 @@ class Linear(PerturbationModel):
             return a * norm
         assert clear is not None
         for _ in range(_DRAWS):
-            if below(a, 1.0)[0] <= clear:  # at norm 1 it is at most as clear as asked, so some norm <= 1 fits
+            if below(a, 1.0)[0] <= clear:  # P(n < 1) at norm 1 is at most clear, so some norm <= 1 fits
                 break
-            a = _direction(rng, d)  # it would need a norm above 1, and the paper bounds theta by 1
+            a = _direction(rng, d)  # this direction would need a norm above 1, the bound of the paper
         else:
             raise InputError(
                 f"scenario.perturbation.clear = {clear}: no theta of norm at most 1 reached it in {_DRAWS} draws;"
@@ -183,15 +185,18 @@ class Quadratic(PerturbationModel):
         return min(0.5, end), max(0.5, end)
 
     def drawn_bounds(self, d: int, clear: float | None, norm: float | None) -> tuple[float, float]:
-        """No slice through the middle of the unit cube is larger than sqrt(2) (Ball 1986), so clear = P(|z| < r) is at
-        most r 2 sqrt(2) and c = 0.5 / r^2 at most 4 / clear^2; and |z| <= sqrt(d) / 2."""
+        """Return bounds for any drawn theta.
+
+        No slice through the middle of the unit cube is larger than sqrt(2) (Ball 1986), so clear = P(|z| < r) is at
+        most r 2 sqrt(2) and c = 0.5 / r^2 at most 4 / clear^2; and |z| <= sqrt(d) / 2.
+        """
         assert clear is not None
         return 0.5, 0.5 + d / clear**2
 
 
 class Cosine(PerturbationModel):
     name, number, formula = "cosine", COSINE, "n = m + 0.5 cos(6 z), z = a . (x - 1/2), theta = (m, a)"
-    most = 1e3  # so that the periods can be counted out
+    max_entry = 1e3  # bounds the number of periods
 
     def size(self, d: int) -> int | None:
         return d + 1
@@ -203,7 +208,7 @@ class Cosine(PerturbationModel):
         return np.array([_largest(lambda m: self.probability_below(np.array([m, *a]), d, 1.0)[0], clear, ends), *a])
 
     def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
-        """cos(6 z) lies below a height where 6 z is in (r, 2 pi - r) plus any whole number of periods."""
+        """Return P(n < level): cos(6 z) is below a height where 6 z is in (r, 2 pi - r), up to whole periods."""
         a, height = theta[1:], 2 * (level - float(theta[0]))
         if height > 1 or height <= -1:
             return float(height > 1), 0.0
@@ -230,23 +235,23 @@ PERTURBATION_MODELS: dict[str, PerturbationModel] = {
 
 @cache
 def least_clear(d: int) -> float:
-    """The smallest P(n < 1) that a theta >= 0 of norm at most 1 can have under the linear model: all entries equal."""
+    """Return the smallest P(n < 1) of the linear model for theta >= 0 of norm at most 1: that of equal entries."""
     return below(np.full(d, 1.0 / math.sqrt(d)), 1.0)[0]
 
 
 def _direction(rng: Rng, d: int) -> Floats:
-    """Of norm 1: absolute values of independent normals, scaled."""
+    """Return a direction of norm 1: absolute values of independent normals, scaled."""
     a = np.abs(np.array(python_normals(rng, d)))
     a /= math.sqrt(float(a @ a))
     return a
 
 
-def _largest(chance: Callable[[float], float], clear: float, ends: tuple[float, float]) -> float:
-    """The largest strength between the ends whose chance is at least `clear`, found by halving; the chance falls."""
+def _largest(probability: Callable[[float], float], clear: float, ends: tuple[float, float]) -> float:
+    """Return the largest strength whose probability is at least `clear`, by bisection; the probability decreases."""
     low, high = ends
     for _ in range(60):
         middle = 0.5 * (low + high)
-        if chance(middle) >= clear:
+        if probability(middle) >= clear:
             low = middle
         else:
             high = middle

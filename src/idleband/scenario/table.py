@@ -26,8 +26,8 @@ MIN_PROBABILITY = 1e-100
 CHAIN_KEYS = ("p01", "p10", "transition")
 CHANNEL_KEYS = (*CHAIN_KEYS, "good")
 KEYS = (
-    "name", "base", *CHANNEL_KEYS, "rewards", "channel_names", "users", "sensing", "feedback", "reward", "context", "perturbation",
-    "availability",
+    "name", "base", *CHANNEL_KEYS, "rewards", "channel_names", "users", "sensing", "feedback", "reward", "context",
+    "perturbation", "availability",
 )  # fmt: skip
 
 
@@ -279,9 +279,9 @@ def _perturbation(value: Any, K: int, d: int, reward: str, find: Callable[[Any],
         norm = validation.number(table["theta_norm"], f"{where}.theta_norm", 0, 1)
         return Perturbation(model, clear=None, theta_norm=norm, per_channel=per_channel)
     clear = validation.number(table.get("clear", 0.7), f"{where}.clear", 0, 1, above=True)
-    least, why = model.least_clear(d)
-    if clear < least:
-        raise InputError(f"{where}.clear = {clear:g}: must be at least {least:.4g}, {why}")
+    minimum, reason = model.least_clear(d)
+    if clear < minimum:
+        raise InputError(f"{where}.clear = {clear:g}: must be at least {minimum:.4g}, {reason}")
     return Perturbation(model, clear=clear, per_channel=per_channel)
 
 
@@ -297,4 +297,4 @@ def _theta(value: Any, model: PerturbationModel, K: int, d: int) -> tuple[tuple[
         if len(validation.sequence(row, where, numbers)) != size and size is not None:
             needs = "the dimension of the contexts" if model.scaled else f"for {model.formula} in {d} dimensions"
             raise InputError(f"{where}: has {len(row)} entries; must be {size}, {needs}")
-    return tuple(tuple(validation.number(x, where, -model.most, model.most) for x in row) for row in rows)
+    return tuple(tuple(validation.number(x, where, -model.max_entry, model.max_entry) for x in row) for row in rows)

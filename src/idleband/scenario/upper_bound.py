@@ -1,4 +1,4 @@
-"""What a scenario is worth to who knows it: levels of the perturbation, and the bound that nobody passes."""
+"""Upper bound on the long-run average reward of a scenario, and the levels of the perturbation that it needs."""
 
 import hashlib
 import json
@@ -16,15 +16,15 @@ from idleband.scenario.perturbation import PERTURBATION_MODELS
 from idleband.scenario.reward import HIGH, LOW
 from idleband.scenario.scenario import Perturbation, Scenario
 
-STEPS = 64  # levels that the perturbation is cut into under the additive reward
-FAR = 1e300  # beyond any perturbation
-MIN_AGES = 250  # that a bound must look at, if its chains need so many
-# Multiplications that a bound may take, about: some seconds.
+STEPS = 64  # levels of the perturbation under the additive reward
+FAR = 1e300  # larger than any perturbation
+MIN_AGES = 250  # ages that a bound must include, unless its chains need fewer
+# Approximate limit of multiplications for one bound: a few seconds.
 MAX_WORK = 10**5 if compile.INTERPRETED else 10**10
 
 
 def padded(rows: tuple[npt.NDArray[Any], ...], fill: Any) -> npt.NDArray[Any]:
-    """Arrays of unlike length as rows of one; at least two states wide."""
+    """Return arrays of different length as rows of one array, at least two states wide."""
     width = max(2, max(map(len, rows)))
     table = np.full((len(rows), width), fill)
     for k, row in enumerate(rows):
@@ -33,7 +33,7 @@ def padded(rows: tuple[npt.NDArray[Any], ...], fill: Any) -> npt.NDArray[Any]:
 
 
 def padded_transition(scenario: Scenario) -> Floats:
-    """(K, S, S) transition matrices; zero where a channel has no such state."""
+    """Return the transition matrices, shape (K, S, S); zero where a channel has no such state."""
     S = max(2, max(map(len, scenario.transition)))
     P = np.zeros((scenario.K, S, S))
     for k, matrix in enumerate(scenario.transition):
@@ -42,12 +42,12 @@ def padded_transition(scenario: Scenario) -> Floats:
 
 
 def levels(scenario: Scenario, theta: Floats) -> tuple[Floats, Floats, Floats]:
-    """Levels of the perturbation between which the reward of a state differs: (K, L) where each ends (not included; the
-    last far beyond), (K, L) how often it comes, and (K, L, S) what a state pays there.
+    """Return levels of the perturbation: upper ends (K, L), exclusive; probabilities (K, L); rewards (K, L, S).
 
-    The threshold reward has three: n < 0, where every state pays; n < 1, where good ones do; the rest. Under the
-    additive reward the perturbation is cut into STEPS equal ones, each for the value in its middle, shifted by what the
-    mean would be off: a model may pile up at one end of a level.
+    The threshold reward has three levels: n < 0, where every state pays high; n < 1, where good states do; and the
+    rest. Under the additive reward the range of the perturbation is divided into STEPS equal levels. Each pays the
+    value at its middle, shifted so that the mean is exact, because the perturbation need not be symmetric within a
+    level.
     """
     K = scenario.K
     if scenario.reward == "threshold":
@@ -62,17 +62,20 @@ def levels(scenario: Scenario, theta: Floats) -> tuple[Floats, Floats, Floats]:
         ends = np.concatenate([edges[:, 1:-1], np.full((K, 1), FAR)], axis=1)
         pay = padded(scenario.rewards, 0.0)[:, None, :] - (0.5 * (edges[:, 1:] + edges[:, :-1]))[:, :, None]
     reached = np.column_stack([np.zeros(K), _probabilities_below(scenario, theta, ends[:, :-1]), np.ones(K)])
-    chance = np.diff(reached, axis=1).clip(0.0)
+    probability = np.diff(reached, axis=1).clip(0.0)
     if scenario.reward == "additive":
         means, _ = scenario.mean_rewards(theta)
-        by_level = scenario.mean_h - np.einsum("kl,kl->k", chance, 0.5 * (edges[:, 1:] + edges[:, :-1]))
+        by_level = scenario.mean_h - np.einsum("kl,kl->k", probability, 0.5 * (edges[:, 1:] + edges[:, :-1]))
         pay = pay + (means - by_level)[:, None, None]
-    return ends, chance, pay
+    return ends, probability, pay
 
 
 def _probabilities_below(scenario: Scenario, theta: Floats, at: Floats) -> Floats:
-    """(K, L) P(n < at[k, l]). Most channels have the same theta, and are asked once; those of another one after the
-    other, at all levels, because a model may have to draw a sample for each."""
+    """Return P(n < at[k, l]), shape (K, L).
+
+    Channels with the same theta are evaluated once, at all levels together, because a model may need a sample per
+    theta.
+    """
     model, d = scenario.perturbation.model, scenario.dimension
     known: dict[tuple[float, ...], list[float]] = {}
     questions = [(*row, *wanted) for row, wanted in zip(theta.tolist(), at.tolist(), strict=True)]
@@ -83,32 +86,33 @@ def _probabilities_below(scenario: Scenario, theta: Floats, at: Floats) -> Float
 
 
 def bound(scenario: Scenario, theta: Floats | None = None) -> float | None:
-    """The most that can be earned a slot in the long run by who sees only what is played, whatever it knows: with a
-    theta, or without perturbation. See `kernels.subsidy`. None where every channel is sensed (then it holds for nobody)
-    or where it would take too long. Chains that remember for thousands of slots are followed for 4000: then it is too
-    low, by 0.0002 for three channels at chances of 1e-5.
+    """Return an upper bound on the long-run average reward of policies that observe played channels only.
 
-    Channels that are not available count as if they were: a bound still, if not a close one.
+    With theta it includes the perturbation; without, it is that of the scenario without perturbation. See
+    `kernels.whittle_lagrangian`. None where every channel is sensed, or where the computation would take too long.
+    Chains with memory of thousands of slots are followed for 4000 slots; the bound is then too low, by 0.0002 for three
+    channels with transition probabilities of 1e-5. Unavailable channels count as available, so that the bound is loose
+    with them.
     """
     if scenario.sensing == "all":
         return None
     if theta is None:
-        clear = replace(scenario, perturbation=Perturbation(PERTURBATION_MODELS["none"], clear=None))
-        return _bound(clear, np.zeros((scenario.K, 1)))
+        undisturbed = replace(scenario, perturbation=Perturbation(PERTURBATION_MODELS["none"], clear=None))
+        return _bound(undisturbed, np.zeros((scenario.K, 1)))
     return _bound(scenario, theta)
 
 
 def _bound(scenario: Scenario, theta: Floats) -> float | None:
     P = padded_transition(scenario)
-    _, chance, pay = levels(scenario, theta)
+    _, probability, pay = levels(scenario, theta)
     K, L, S = pay.shape
-    # As many ages as the slowest chain needs: with fewer the bound is too low, if only by 0.0001 for chances of 0.01.
+    # As many ages as the slowest chain needs: fewer make the bound too low, by 0.0001 at probabilities of 0.01.
     ages = min(whittle_lagrangian.ages_to_forget(P), int(MAX_WORK / (500.0 * K * L * S**2)))
     if ages < min(MIN_AGES, whittle_lagrangian.ages_to_forget(P)):
         return None
     plays = float(np.minimum(scenario.available.sum(axis=1), scenario.users).mean())
-    # Rounded, because a drawn theta meets its chance to some 1e-15: replications then share one solution.
-    return _solved(P.tobytes(), chance.round(10).tobytes(), pay.tobytes(), (K, L, S), plays, ages)
+    # Rounded, because a drawn theta has its probability to about 1e-15: replications then share one solution.
+    return _solved(P.tobytes(), probability.round(10).tobytes(), pay.tobytes(), (K, L, S), plays, ages)
 
 
 @cache
@@ -123,15 +127,15 @@ def bound_key(*problem: object) -> str:
     return hashlib.sha256(repr(problem).encode()).hexdigest()[:32]
 
 
-def _solved(P: bytes, chance: bytes, pay: bytes, shape: tuple[int, int, int], plays: float, ages: int) -> float:
-    known = preset_bounds().get(bound_key(P, chance, pay, shape, plays, ages))
-    return compute_bound(P, chance, pay, shape, plays, ages) if known is None else known
+def _solved(P: bytes, probability: bytes, pay: bytes, shape: tuple[int, int, int], plays: float, ages: int) -> float:
+    known = preset_bounds().get(bound_key(P, probability, pay, shape, plays, ages))
+    return compute_bound(P, probability, pay, shape, plays, ages) if known is None else known
 
 
 @lru_cache(maxsize=64)
-def compute_bound(P: bytes, chance: bytes, pay: bytes, shape: tuple[int, int, int], plays: float, ages: int) -> float:
+def compute_bound(P: bytes, probability: bytes, pay: bytes, shape: tuple[int, int, int], plays: float, ages: int) -> float:
     K, L, S = shape
     paid = np.frombuffer(pay).reshape(K, L, S)
-    chances = np.frombuffer(chance).reshape(K, L)
-    world = whittle_lagrangian.channels(np.frombuffer(P).reshape(K, S, S), paid, chances, ages)
-    return whittle_lagrangian.bound(world, plays, float(paid.min()), float(paid.max()))
+    probabilities = np.frombuffer(probability).reshape(K, L)
+    relaxed = whittle_lagrangian.channels(np.frombuffer(P).reshape(K, S, S), paid, probabilities, ages)
+    return whittle_lagrangian.bound(relaxed, plays, float(paid.min()), float(paid.max()))

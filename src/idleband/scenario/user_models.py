@@ -1,4 +1,4 @@
-"""Models of perturbation by name, and the decorator that adds a user's own."""
+"""Perturbation models by name, and the decorator that registers a user's model."""
 
 import hashlib
 import math
@@ -23,19 +23,19 @@ _LARGEST = 1e100  # sums of larger numbers overflow
 
 # Stand-ins: `compile.specialise` binds a user's model to these names.
 value: Callable[[Floats, Floats], float] = NotImplemented
-LEAST, MOST = -_LARGEST, _LARGEST
+SMALLEST, LARGEST = -_LARGEST, _LARGEST
 
 
 def perturb(model: int, theta: Floats, x: Floats, n: Floats, fault: Floats) -> None:
-    """n[k] = value(theta[k], x[k]) for every channel.
+    """Write the perturbation of every channel into n.
 
-    What is not a number within its bounds goes down as a fault, to be told after the segment, and counts as 0 until
-    then: no policy has to be ready for a nan.
+    Out-of-range values are recorded in `fault`, reported after the segment, and replaced by 0, so that policies never
+    receive nan.
     """
     fault[0] += 1.0
     for k in range(n.size):
         v = float(value(theta[k], x[k]))
-        if not LEAST <= v <= MOST:
+        if not SMALLEST <= v <= LARGEST:
             if fault[1] == 0.0:
                 fault[1], fault[2], fault[3] = fault[0], k, v
             v = 0.0
@@ -43,13 +43,13 @@ def perturb(model: int, theta: Floats, x: Floats, n: Floats, fault: Floats) -> N
 
 
 class Kernel(NamedTuple):
-    alone: Callable[..., None]  # to be called from Python
-    within: Callable[..., None]  # to be bound into a loop
+    alone: Callable[..., None]  # called from Python
+    within: Callable[..., None]  # bound into a loop
     allocates: bool
 
 
 class UserModel(PerturbationModel):
-    """A model that a user wrote. Its chances and its mean come from a sample."""
+    """A model that a user has written. Probabilities and means come from a sample."""
 
     number = -1
 
@@ -69,7 +69,7 @@ class UserModel(PerturbationModel):
         self.value = value
         self._draw, self._limits, self._reference = draw, limits, reference
         self._sizes: dict[int, int] = {}
-        # What tells its compiled code from any other model's. The code remembers the module that it was made from.
+        # Identifies the compiled code, which depends on the module that it was made from.
         self.key = hashlib.sha256(f"{value.__module__}\0{name}\0{source}\0{limits}".encode()).hexdigest()[:16]
 
     @property
@@ -77,7 +77,7 @@ class UserModel(PerturbationModel):
         return self._reference
 
     def size(self, d: int) -> int:
-        """As many as a first draw gives, to which all others are held."""
+        """Return the number of entries of a first draw; all other draws must have as many."""
         if d not in self._sizes:
             self._sizes[d] = len(self._checked(stream(0, 0, PERTURBATION), d, 0.7))
         return self._sizes[d]
@@ -90,13 +90,13 @@ class UserModel(PerturbationModel):
         theta = self._checked(rng, d, clear)
         if len(theta) != self.size(d):
             raise InputError(
-                f"model {self.name}: draw gave {len(theta)} numbers, and {self.size(d)} before;"
+                f"perturbation model {self.name}: draw returned {len(theta)} numbers, and {self.size(d)} before;"
                 f" must be as many every time in {d} dimensions"
             )
         return theta
 
     def _checked(self, rng: Rng, d: int, clear: float) -> Floats:
-        where = f"model {self.name}: draw"
+        where = f"perturbation model {self.name}: draw"
         try:
             given = self._draw(rng, d, clear)
         except Exception as error:
@@ -122,31 +122,31 @@ class UserModel(PerturbationModel):
 
     @cached_property
     def kernel(self) -> Kernel:
-        """`perturb` around this model's function, compiled. It is tried with no channel."""
+        """`perturb` with the function of this model, compiled."""
         reason = ""
-        least, most = self._limits or (-_LARGEST, _LARGEST)
-        slack = 1e-9 * (1 + max(abs(least), abs(most)))  # a bound that is met but for rounding is met
+        low, high = self._limits or (-_LARGEST, _LARGEST)
+        slack = 1e-9 * (1 + max(abs(low), abs(high)))  # tolerance for rounding
         for allocates in (False, True):
             name = f"perturb_{self.key}" + "_allocates" * allocates
             try:
                 function = compile.jit(self.value, allocates=allocates)
-                bindings = {"value": function, "LEAST": least - slack, "MOST": most + slack}
+                bindings = {"value": function, "SMALLEST": low - slack, "LARGEST": high + slack}
                 alone = compile.specialise(perturb, name, bindings, cached=self.cacheable, allocates=allocates)
                 compile.call(alone, self.number, np.zeros((0, 1)), np.zeros((0, 1)), np.zeros(0), np.zeros(FAULT))
                 return Kernel(alone, compile.bind(perturb, bindings, allocates=allocates), allocates)
-            except Exception as error:  # with no channel, it can only be the compiler's
+            except Exception as error:  # called without channels: an error of the compiler
                 reason = compile.reason(error)
-        raise InputError(f"model {self.name}: value does not compile: {reason}")
+        raise InputError(f"perturbation model {self.name}: value does not compile: {reason}")
 
     def faulty(self, v: float, where: str) -> InputError:
-        """The line for a value that is none."""
+        """Return the error for a value that is not finite or not within the bounds."""
         allowed = "a finite number" if self._limits is None else "within bounds = ({:g}, {:g})".format(*self._limits)
-        return InputError(f"model {self.name}: value = {v:g} {where}; must be {allowed}")
+        return InputError(f"perturbation model {self.name}: value = {v:g} {where}; must be {allowed}")
 
 
 @lru_cache(maxsize=4)
 def _sampled(model: UserModel, row: bytes, d: int) -> Floats:
-    """n for the fixed sample of contexts, sorted."""
+    """Return the perturbations of the fixed sample of contexts, sorted."""
     theta, values = np.frombuffer(row), []
     fault = np.zeros(FAULT)
     for x in sample(d):
@@ -156,7 +156,7 @@ def _sampled(model: UserModel, row: bytes, d: int) -> Floats:
         except InputError:
             raise
         except Exception as error:
-            raise user_code.as_input_error(f"model {model.name}: value", error) from error
+            raise user_code.as_input_error(f"perturbation model {model.name}: value", error) from error
         if fault[1]:
             at = shown([round(float(entry), 3) for entry in x[int(fault[2])]])
             raise model.faulty(fault[3], f"where theta = {shown(theta.tolist())} and x = {at}")
@@ -165,9 +165,9 @@ def _sampled(model: UserModel, row: bytes, d: int) -> Floats:
 
 
 class AbsentModel(PerturbationModel):
-    """A user's model of which no more is known than its name, in a study that is read from its files."""
+    """A user's model of which only the name is known, in a stored study."""
 
-    number, formula, source = -1, "a model of your own", ""
+    number, formula, source = -1, "a user's model", ""
 
     def __init__(self, reference: str) -> None:
         self.name, self._reference = reference.rpartition(":")[2], reference
@@ -199,7 +199,8 @@ class AbsentModel(PerturbationModel):
 
     def _unknown(self) -> InputError:
         return InputError(
-            f"model {self.name}: a stored study does not hold it; build the scenario anew, from its experiment.toml"
+            f"perturbation model {self.name}: is not part of a stored study; build the scenario from its"
+            " experiment.toml"
         )
 
 
@@ -209,13 +210,15 @@ KIND = "scenario.perturbation.kind"
 
 
 def model(source: Any) -> PerturbationModel:
-    """A model by its name, `file.py:name`, or the decorated class itself."""
+    """Return a model by its name, by file.py:NAME, or from the registered class."""
     if isinstance(source, PerturbationModel):
         return source
     if isinstance(source, type):
         registered: PerturbationModel | None = source.__dict__.get("_idleband_perturbation")
         if registered is None:
-            raise InputError(f"model {source.__name__}: put @idleband.register_perturbation above the class")
+            raise InputError(
+                f"perturbation model {source.__name__}: put @idleband.register_perturbation above the class"
+            )
         return registered
     if not isinstance(source, str):
         raise InputError(
@@ -223,17 +226,18 @@ def model(source: Any) -> PerturbationModel:
         )
     if ".py:" in source:
         return cast(
-            PerturbationModel, user_code.find(source, "model", "_idleband_perturbation", "register_perturbation")
+            PerturbationModel,
+            user_code.find(source, "perturbation model", "_idleband_perturbation", "register_perturbation"),
         )
     if source.endswith(".py"):
-        raise InputError(f"{KIND} = {shown(source)}: give the name of a model in it, too: {source}:NAME")
+        raise InputError(f"{KIND} = {shown(source)}: must also name a model in the file: {source}:NAME")
     if source not in PERTURBATION_MODELS:
         raise unknown(KIND, source, PERTURBATION_MODELS)
     return PERTURBATION_MODELS[source]
 
 
 def stored_model(source: Any) -> PerturbationModel:
-    """A model of the package, or as much as can be known of another without the user's code."""
+    """Return a model of the package, or an `AbsentModel` for a user's model."""
     built_in = PERTURBATION_MODELS.get(source) if isinstance(source, str) else None
     if built_in is not None and built_in.source is None:
         return built_in
@@ -244,33 +248,58 @@ ARGUMENTS = {"draw": "rng, dimension, clear", "value": "theta, x"}
 
 
 def register_perturbation(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
-    """Class decorator: make a perturbation model of a class that holds `draw`, `value` and optionally `bounds`.
+    """Register a class as a perturbation model.
 
-    The class is only a bundle: its functions take no self. `draw(rng, dimension, clear)` gives the parameters of one
-    channel, a list of numbers; `value(theta, x)`, which is compiled, the perturbation n of a channel with these
-    parameters in the context x. `bounds = (least, most)` of n are needed under the additive reward. The name of the
-    class, or `name`, becomes the model's name, and the first line of its docstring the description.
+    The class is a namespace for functions without `self`:
 
-    >>> @register_perturbation(name="half")
+    - `draw(rng, dimension, clear)` returns the parameters of one channel, a list of numbers. `rng` is for the functions
+      of `idleband.random`; `clear` is the probability P(n < 1) that the scenario asks for.
+    - `value(theta, x)` returns the perturbation n of a channel with parameters `theta` in the context `x`. It is
+      compiled.
+    - `bounds = (low, high)`, the smallest and the largest n, is required by the additive reward.
+
+    The first line of the docstring is the description of the model.
+
+    Parameters
+    ----------
+    cls : class
+        The class to register.
+    name : str, optional
+        Name of the model; by default the name of the class.
+
+    Returns
+    -------
+    class
+        The class itself. It can be given as `perturbation` of a scenario, as can the name.
+
+    Raises
+    ------
+    InputError
+        If a function is missing or takes other arguments, or the name belongs to a model of the package.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> @ib.register_perturbation(name="half")
     ... class Half:
     ...     "1 where the first entry is large, else 0."
     ...     def draw(rng, dimension, clear):
     ...         return [clear]
     ...     def value(theta, x):
     ...         return 1.0 if x[0] >= theta[0] else 0.0
-    >>> model("half").formula
-    '1 where the first entry is large, else 0.'
+    >>> ib.scenario("S1", perturbation="half").perturbation.kind
+    'half'
     """
 
     def add(cls: type[C]) -> type[C]:
         public = check_name(name or cls.__name__, "model")
-        functions = user_code.functions_of(cls, f"model {public}", ARGUMENTS)
+        functions = user_code.functions_of(cls, f"perturbation model {public}", ARGUMENTS)
         if public in PERTURBATION_MODELS and PERTURBATION_MODELS[public].source is None:
-            raise InputError(f"model {public}: this name is taken by a model of the package")
-        source, cacheable = user_code.source_of(cls, f"model {public}")
+            raise InputError(f"perturbation model {public}: this name is taken by a model of the package")
+        source, cacheable = user_code.source_of(cls, f"perturbation model {public}")
         file = user_code.place_of(cls)
         made = UserModel(
-            public, user_code.description_of(cls, "a model of your own"), functions["draw"],
+            public, user_code.description_of(cls, "a user's model"), functions["draw"],
             getattr(functions["value"], "py_func", functions["value"]), _limits(vars(cls).get("bounds"), public),
             source, cacheable, public if file is None else f"{file}:{public}",
         )  # fmt: skip
@@ -285,9 +314,9 @@ def register_perturbation(cls: type[C] | None = None, /, *, name: str | None = N
 def _limits(given: Any, name: str) -> tuple[float, float] | None:
     if given is None:
         return None
-    where = f"model {name}: bounds"
-    ends = validation.sequence(given, where, "least and most of n")
+    where = f"perturbation model {name}: bounds"
+    ends = validation.sequence(given, where, "the smallest and the largest n")
     if len(ends) != 2:
-        raise InputError(f"{where} = {shown(given)}: must be two numbers, least and most of n")
-    least = validation.number(ends[0], where, -_LARGEST, _LARGEST)
-    return least, validation.number(ends[1], where, least, _LARGEST)
+        raise InputError(f"{where} = {shown(given)}: must be two numbers, the smallest and the largest n")
+    low = validation.number(ends[0], where, -_LARGEST, _LARGEST)
+    return low, validation.number(ends[1], where, low, _LARGEST)

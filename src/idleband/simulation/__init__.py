@@ -1,1 +1,1 @@
-"""Time passes here, and only here."""
+"""Simulation of policies on sample paths of a scenario."""

@@ -1,8 +1,8 @@
-"""Speed on this machine: microseconds a slot on one core, each policy beside the bare loop.
+"""Measure the speed of policies on this machine: microseconds per slot on one core, beside the bare loop.
 
-The bare loop is the same scenario and the same bookkeeping with a fixed choice instead of a policy: what is left of a
-policy's time above it is the policy's own. Rounds go over all of them in turn and the best time of each counts,
-because other work on the machine can only make a loop slower.
+The bare loop is the same scenario and the same bookkeeping with a fixed selection; the difference to it is the time of
+a policy. Every round runs all loops, and the best time of each counts, because other work on the machine can only make
+a loop slower.
 """
 
 from time import perf_counter
@@ -13,7 +13,7 @@ from idleband.kernels.compile import jit
 from idleband.policies import random
 from idleband.policies.protocol import Policy, Setup, Slot
 from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
-from idleband.scenario.build import scenario
+from idleband.scenario.build import scenario as build_scenario
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.run import PolicyRun
 
@@ -25,19 +25,19 @@ def select(setup: Setup, state: random.State, slot: Slot, picks: Ints) -> int:
     return setup.M
 
 
-ROUND = 0.5  # seconds that one round of one loop takes, at most
+ROUND = 0.5  # longest time of one round of one loop, in seconds
 
-BARE = Policy("bare loop", "the first M channels, always", "", random.Params, random.init, select, random.update)
+BARE = Policy("bare loop", "the first M channels", "", random.Params, random.init, select, random.update)
 
 
 def microseconds(
-    world: Scenario, cases: dict[str, ConfiguredPolicy], slots: int = 100_000, rounds: int = 5
+    scenario: Scenario, policies: dict[str, ConfiguredPolicy], slots: int = 100_000, rounds: int = 5
 ) -> dict[str, float]:
-    """The best time per slot of each case, in microseconds, on this thread. Of a slow one fewer slots are run."""
-    best = dict.fromkeys(cases, float("inf"))
+    """Return the best time per slot of each policy in microseconds, on this thread; slow policies run fewer slots."""
+    best = dict.fromkeys(policies, float("inf"))
     for i in range(rounds):
-        for name, case in cases.items():
-            run = PolicyRun.start(world, case, slots, seed=0, replication=i)
+        for name, configured in policies.items():
+            run = PolicyRun.start(scenario, configured, slots, seed=0, replication=i)
             began = perf_counter()
             run.to(slots // 10)
             pace = (perf_counter() - began) / (slots // 10)
@@ -49,13 +49,13 @@ def microseconds(
 
 
 def bench(slots: int = 100_000, rounds: int = 5) -> dict[str, Any]:
-    """All policies of the package on S1: K = 10, M = 5, d = 8."""
-    world = scenario("S1")
-    own = {name: policy(name) for name, p in POLICIES.items() if p.source is None}
-    times = microseconds(world, {BARE.name: ConfiguredPolicy(BARE, {}), **own}, slots, rounds)
+    """Measure all policies of the package on S1: K = 10, M = 5, d = 8."""
+    S1 = build_scenario("S1")
+    built_in = {name: policy(name) for name, p in POLICIES.items() if p.source is None}
+    times = microseconds(S1, {BARE.name: ConfiguredPolicy(BARE, {}), **built_in}, slots, rounds)
     bare = times[BARE.name]
     return {
-        "scenario": {"name": "S1", "K": world.K, "M": world.users, "d": world.dimension},
+        "scenario": {"name": "S1", "K": S1.K, "M": S1.users, "d": S1.dimension},
         "slots": slots,
         "rounds": rounds,
         "loops": [

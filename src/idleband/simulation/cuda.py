@@ -1,8 +1,8 @@
-"""The same loop on a GPU: one thin kernel around it, one replication a thread.
+"""Run the simulation loop on a GPU, one replication per thread.
 
 Every field of the memory is allocated once for all replications, with the replication axis last, so that neighbouring
-threads read neighbouring words; each thread rebuilds its own memory from slices. Nothing else is written anew: policy,
-environment and bookkeeping are the functions that run on the CPU.
+threads read neighbouring words; each thread builds its memory from slices. Policy, environment and bookkeeping are the
+functions that run on the CPU.
 
 Without a GPU the kernel runs in Numba's simulator (`NUMBA_DISABLE_JIT=1 NUMBA_ENABLE_CUDASIM=1` before the import).
 """
@@ -27,34 +27,36 @@ THREADS = 64  # per block
 
 
 def run_on_gpu(
-    scenario: Scenario, case: ConfiguredPolicy, horizon: int, seed: int, replications: int
+    scenario: Scenario, configured: ConfiguredPolicy, horizon: int, seed: int, replications: int
 ) -> tuple[Tally, Any]:
-    """All replications of a case in one launch. The tally and the policy's state, replication axis last.
+    """Run all replications of a configured policy in one launch; return tally and state, replication axis last.
 
-    The numbers are those of the CPU as long as no two indices tie to the last bit of a logarithm.
+    Results equal those of the CPU unless two indices differ only in the last bit of a logarithm.
     """
-    runs = [PolicyRun.start(scenario, case, horizon, seed, i) for i in range(replications)]
+    runs = [PolicyRun.start(scenario, configured, horizon, seed, i) for i in range(replications)]
     first = runs[0]
     memory = [(run.path, run.tally, run.state, (run.rng,)) for run in runs]
     path, tally, state, (rng,) = (_on_device(_batch(list(parts))) for parts in zip(*memory, strict=True))
     path = path._replace(x=path.contexts.reshape(scenario.K, scenario.dimension, replications))
     broken = cuda.to_device(np.zeros(replications, np.int64))
-    kernel = _kernel(case, scenario.perturbation.model, memory[0])
+    kernel = _kernel(configured, scenario.perturbation.model, memory[0])
     blocks = (replications + THREADS - 1) // THREADS
     kernel[blocks, THREADS](_on_device(first.setup), path, tally, state, rng, horizon, broken)
     for fault in path.fault.copy_to_host().T:
         check_model(scenario, fault)
     slots = broken.copy_to_host()
     if slots.any():
-        raise InputError(f"policy {case.policy.name}: broke the rules in slot {slots[slots > 0].min()}")
+        raise InputError(f"policy {configured.policy.name}: selected invalid channels in slot {slots[slots > 0].min()}")
     return _to_host(tally), _to_host(state)
 
 
-def _kernel(case: ConfiguredPolicy, model: PerturbationModel, example: tuple[Any, ...]) -> Any:
-    """The kernel of a policy under a model: the loop with both bound, around memory like the example's."""
+def _kernel(configured: ConfiguredPolicy, model: PerturbationModel, example: tuple[Any, ...]) -> Any:
+    """Return the kernel of a policy under a perturbation model, for memory like the example."""
     resolve_modules()
     path_of, tally_of, state_of, rng_of = (resolved(_member(part)) for part in example)
-    bindings = {"select": case.policy.select, "update": case.policy.update} | model_bindings(model).functions
+    bindings = {"select": configured.policy.select, "update": configured.policy.update} | model_bindings(
+        model
+    ).functions
     run = specialise(
         loop.run, "run_on_gpu", {name: resolved(function) for name, function in bindings.items()}, cached=False
     )
@@ -69,7 +71,7 @@ def _kernel(case: ConfiguredPolicy, model: PerturbationModel, example: tuple[Any
 
 
 def _fields(value: tuple[Any, ...], each: Callable[[Any], Any]) -> Any:
-    """The same tuple with `each` applied to its arrays, however deep."""
+    """Return a tuple with `each` applied to its arrays, also in nested tuples."""
     parts = [_fields(v, each) if isinstance(v, tuple) else each(v) if hasattr(v, "shape") else v for v in value]
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
@@ -83,7 +85,7 @@ def _to_host(value: tuple[Any, ...]) -> Any:
 
 
 def _batch(members: list[tuple[Any, ...]]) -> Any:
-    """Equal tuples of arrays as one, the replication axis last."""
+    """Stack equal tuples of arrays, the replication axis last."""
     columns: list[Any] = []
     for values in zip(*members, strict=True):
         if isinstance(values[0], np.ndarray):
@@ -97,9 +99,9 @@ def _batch(members: list[tuple[Any, ...]]) -> Any:
 
 
 def _member(example: tuple[Any, ...]) -> Callable[[Any, int], Any]:
-    """A function (batch, i) -> the i-th member of a batch of tuples like `example`, as views.
+    """Return a function (batch, i) that returns the i-th member of a batch of tuples like `example`, as views.
 
-    Written out as source, because no compiler target can loop over the fields of a tuple of unlike things.
+    It is generated as source, because compiled code cannot loop over the fields of a heterogeneous tuple.
     """
     kinds: dict[str, type] = {}
 

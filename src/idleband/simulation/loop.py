@@ -1,7 +1,7 @@
-"""THE interaction loop, and the walk along the same path that computes what policies are measured against.
+"""The simulation loop, and the loop that computes the references along the same sample path.
 
-Both run slots first+1 .. last and return, with everything that must survive in arrays, so that a caller can run them in
-segments, show progress and be interrupted. Neither allocates anything.
+Both run slots first+1 to last. All state is kept in arrays, so that a caller can run them in segments, show progress
+and be interrupted. Neither allocates memory.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from idleband.scenario.markov import start, step
 from idleband.scenario.perturbation import perturb
 from idleband.scenario.reward import expected_reward, reward
 
-TIE = 1e-12  # values closer than this are equal: a pick counts as sub-optimal only if M channels are better by more
+TIE = 1e-12  # values closer than this are equal: a play is sub-optimal only if M channels are better by more
 
 
 class SamplePath(NamedTuple):
-    """One sample path of a scenario, at some slot. It does not react to the policy."""
+    """One sample path of a scenario at some slot. It does not depend on the policy."""
 
     state_rng: Rng  # (2,)
     context_rng: Rng  # (2,)
@@ -41,22 +41,22 @@ class SamplePath(NamedTuple):
     contexts: Floats  # (K*d,) the same memory as x, flat
     x: Floats  # (K, d)
     n: Floats  # (K,) perturbations
-    fault: Floats  # (4,) of a user's own model
+    fault: Floats  # (4,) faults of a user's model
     expected: Floats  # (K,) E[r | x]
-    rewards: Floats  # (K,) what each channel would pay (references only)
+    rewards: Floats  # (K,) reward of each channel (references only)
     scratch: Floats  # (2K,)
 
 
 class Tally(NamedTuple):
-    """What is counted beside a run."""
+    """Counters of a run."""
 
     t: Ints  # (C,) checkpoints
     curves: Floats  # (5, C) cumulative values at the checkpoints, rows as in CURVES
     now: Floats  # (5,) the same at the current slot
-    carry: Floats  # (2,) what rounding has left out of the first two, which are not whole numbers
+    carry: Floats  # (2,) rounding errors of the first two, which are not whole numbers
     cursor: Ints  # (1,) next checkpoint
     plays: Ints  # (K,) plays per channel
-    last_pick: Ints  # (K,) the slot in which a channel was picked last, to catch a double pick
+    last_pick: Ints  # (K,) slot in which a channel was selected last, to detect double selections
     picks: Ints  # (K,) channels of the current slot
     picked: Ints  # (1,) how many of them
     static_worse: Flags  # (P, K) channels outside the static optimum, for each row of availability
@@ -74,12 +74,12 @@ CURVES = ("reward", "regret_table", "suboptimal_static", "suboptimal_contextual"
 
 
 class References(NamedTuple):
-    """What every policy on a path is measured against."""
+    """Rewards of the references along a sample path."""
 
     t: Ints  # (C,) checkpoints
     curves: Floats  # (3, C) cumulative static, contextual and genie reward
     now: Floats  # (3,)
-    carry: Floats  # (3,) what rounding has left out of them
+    carry: Floats  # (3,) rounding errors of them
     cursor: Ints  # (1,)
     M: int  # number of channels to select in a slot
     static_slot: Floats  # (P,) sum of the M largest means, for each row of availability
@@ -94,8 +94,10 @@ update: Callable[..., Any] = NotImplemented
 
 @jit
 def add(total: float, carry: float, value: float) -> tuple[float, float]:
-    """total + value, and what rounding left out of it, to be passed in again (Kahan). Over 10^10 slots a plain sum of
-    rewards of 0.1 would lose thousands."""
+    """Return total + value and the rounding error, to be passed in again (Kahan summation).
+
+    Over 10^10 slots a plain sum of rewards of 0.1 would be wrong by thousands.
+    """
     value += carry
     new = total + value
     return new, value - (new - total)
@@ -103,14 +105,14 @@ def add(total: float, carry: float, value: float) -> tuple[float, float]:
 
 @jit
 def enter(path: SamplePath) -> None:
-    """Before slot 1: draw the states from their stationary distribution."""
+    """Draw the states before slot 1 from their stationary distribution."""
     fill_uniform(path.state_rng, path.u)
     start(path.start, path.u, path.s)
 
 
 @jit
 def advance(path: SamplePath) -> None:
-    """One slot passes: states move, contexts arrive."""
+    """Advance by one slot: new states, contexts and perturbations."""
     fill_uniform(path.state_rng, path.u)
     step(path.limits, path.u, path.s)
     fill_uniform(path.context_rng, path.contexts)
@@ -120,7 +122,7 @@ def advance(path: SamplePath) -> None:
 
 
 def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, first: int, last: int) -> int:
-    """Slots first+1 .. last of one policy on one path. 0, or the slot in which the policy broke the rules."""
+    """Run slots first+1 to last of one policy; return 0, or the slot in which the policy selected invalid channels."""
     if first == 0:
         enter(path)
     row = first % path.available.shape[0]
@@ -135,7 +137,7 @@ def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, firs
         available = path.available[row]
         usable = gather(path.expected, available, path.scratch)
         places = min(setup.M, usable)
-        bar = mth_largest(path.scratch, usable, places) - TIE if places > 0 else 0.0
+        best_mth = mth_largest(path.scratch, usable, places) - TIE if places > 0 else 0.0
 
         slot = Slot(t, path.x, available, sensed, n, tally.indices, tally.scratch, rng)
         count = select(setup, state, slot, tally.picks)
@@ -154,7 +156,7 @@ def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, firs
             slot_reward += r
             slot_table -= tally.table_mean[k]
             static += tally.static_worse[row, k]
-            contextual += path.expected[k] < bar
+            contextual += path.expected[k] < best_mth
             collisions += not good
             tally.plays[k] += 1
             measured = path.n[k] if setup.measured else np.nan
@@ -177,8 +179,8 @@ def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, firs
     return 0
 
 
-def walk(path: SamplePath, references: References, first: int, last: int) -> None:
-    """The reference rewards along slots first+1 .. last: once per path, for all policies on it."""
+def run_references(path: SamplePath, references: References, first: int, last: int) -> None:
+    """Compute the rewards of the references along slots first+1 to last."""
     if first == 0:
         enter(path)
     row = first % path.available.shape[0]

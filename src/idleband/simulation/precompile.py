@@ -1,7 +1,6 @@
-"""Compiling ahead: a second process compiles what will be needed later, while this one is busy with other things.
+"""Compile the loop of a policy in a second process while this process is busy.
 
-The compiler runs on one core at a time within a process. What another process has compiled lies in the cache on disk,
-and is loaded from there in a moment.
+Within a process the compiler uses one core. Code that another process has compiled is loaded from the cache on disk.
 """
 
 import contextlib
@@ -19,21 +18,21 @@ PROGRAM = f"import sys; from {__name__} import compile_loop; compile_loop(sys.ar
 
 
 def compile_loop(name: str) -> None:
-    """Compile the loop of a policy of the package, for all models of the package."""
+    """Compile the loop of a built-in policy, for all built-in perturbation models."""
     PolicyRun.start(scenario("S1"), policy(name), 1, 0, 0)
 
 
 @contextlib.contextmanager
 def compiled_ahead(name: str) -> Iterator[Callable[[], None]]:
-    """Have the loop of a policy compiled meanwhile; gives a function that waits until it is.
+    """Compile the loop of a policy in a second process; yield a function that waits until it is compiled.
 
-    If the other process fails, nothing is lost but time: whoever needs the loop compiles it.
+    If the second process fails, the loop is compiled here when it is needed.
     """
-    if cache_folder() is None:  # it could not hand over what it has compiled
+    if cache_folder() is None:  # without a cache the compiled code could not be passed on
         yield lambda: None
         return
     quiet = subprocess.DEVNULL
-    command = [sys.executable, "-P", "-c", PROGRAM, name]  # -P: no file of the user's folder is taken for a module
+    command = [sys.executable, "-P", "-c", PROGRAM, name]  # -P: files in the user's folder are not imported as modules
     try:
         process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
     except OSError:

@@ -1,7 +1,7 @@
-"""What a policy has learned of the perturbation: its predictions beside the truth, and their error over time.
+"""Compare the perturbation that a policy predicts with the true one, over time.
 
-Two errors, because a policy learns where it plays: on the slots played, as predicted before each slot; and on fresh
-contexts of all channels, most of which a good policy avoids.
+There are two errors, because a policy learns from what it plays: on played channels, as predicted before each slot; and
+on fresh contexts of all channels, most of which a good policy avoids.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,40 +18,45 @@ from idleband.errors import InputError
 from idleband.kernels import compile
 from idleband.kernels.logistic import probability
 from idleband.kernels.rng import FRESH, stream
-from idleband.policies.protocol import Policy, Setup
-from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
+from idleband.policies.protocol import Setup
+from idleband.policies.registry import POLICIES, ConfiguredPolicy, PolicyLike, policy
 from idleband.progress import SILENT, Progress
-from idleband.scenario.build import scenario as make_scenario
+from idleband.scenario.build import ScenarioLike
+from idleband.scenario.build import scenario as build_scenario
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.path import checkpoints
 from idleband.simulation.result import Result
 from idleband.simulation.run import PolicyRun, ReferenceRun
 from idleband.simulation.simulate import check_size
+from idleband.validation import WholeNumber
 
 if TYPE_CHECKING:
     import pandas
 
 
-FRESH_SLOTS = 500  # contexts of every channel on which the model is tried
-MAX_SLOTS = 10**7  # slot by slot is slow
+FRESH_SLOTS = 500  # contexts per channel for the error on fresh contexts
+MAX_SLOTS = 10**7  # running slot by slot is slow
 
-# A stand-in: `compile.specialise` binds the function of a policy to this name.
+# Placeholder: `compile.specialise` binds the function of a policy to this name.
 predict: Callable[..., None] = NotImplemented
 
 
 def predict_all(setup: Setup, state: Any, x: Floats, n_hat: Floats) -> None:
-    """The predictions for the contexts of several slots, x (slots, K, d), into n_hat (slots, K)."""
+    """Write predictions for the contexts of several slots, x (slots, K, d), into n_hat (slots, K)."""
     for i in range(x.shape[0]):
         predict(setup, state, x[i], n_hat[i])
 
 
 @dataclass(frozen=True, repr=False)
 class Learned:
-    """Predictions of one policy on one scenario; `learned` makes one.
+    """Predictions of one policy on one scenario. `idleband.learned` returns one.
 
-    Errors are root mean squares, as a share of the perturbation's standard deviation: 1 is no better than a constant.
+    Errors are root mean squares relative to the standard deviation of the perturbation: 1 is no better than a constant.
 
-    >>> found = learned("S1", "mp-lucb", horizon=2000, replications=1)
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> found = ib.learned("S1", "mp-lucb", horizon=2000, replications=1)
     >>> bool(found.played_last[0] < 0.05)
     True
     """
@@ -86,7 +91,7 @@ class Learned:
         )
 
     def columns(self) -> dict[str, Any]:
-        """One row per replication and checkpoint."""
+        """Return a table as a dict of columns, one row per replication and checkpoint."""
         R, C = self.played.shape
         return {
             "scenario": [self.scenario.name] * (R * C),
@@ -99,43 +104,67 @@ class Learned:
 
 
 def learned_csv(found: Sequence[Learned]) -> str:
-    """One row per policy, replication and checkpoint."""
+    """Return a table as CSV, one row per policy, replication and checkpoint."""
     import pandas
 
     return str(pandas.concat([pandas.DataFrame(one.columns()) for one in found]).to_csv(index=False))
 
 
 def root_mean_square(errors: Floats) -> float:
-    """Over replications."""
+    """Return the root mean square over replications."""
     return float(np.sqrt(np.mean(np.square(errors))))
 
 
 def learned(
-    scenario: Any,
-    policy_: "str | Policy | ConfiguredPolicy | type",
+    scenario: ScenarioLike,
+    policy_: PolicyLike,
     /,
     *,
-    horizon: Any = 50_000,
-    replications: Any = 3,
-    seed: Any = 0,
+    horizon: WholeNumber = 50_000,
+    replications: WholeNumber = 3,
+    seed: WholeNumber = 0,
     progress: Progress = SILENT,
     **parameters: Any,
 ) -> Learned:
-    """Run a policy that has a model of the perturbation, and compare its predictions with the truth.
+    """Run a policy that predicts the perturbation, and compare its predictions with the true perturbation.
 
-    Keywords that are not named here are parameters of the policy; `progress` is told how many slots were just run.
+    Parameters
+    ----------
+    scenario : str, Path, dict or Scenario
+        The scenario, as in `idleband.scenario`.
+    policy_ : str, ConfiguredPolicy or class
+        A policy with a perturbation model, such as "mp-lucb" or "mp-nucb".
+    horizon : int
+        Number of slots, at most 10^7: slots are run one by one.
+    replications : int
+        Number of independent replications.
+    seed : int
+        Seed of the random streams.
+    progress : Progress
+        Observer of the progress.
+    **parameters
+        Parameters of the policy.
+
+    Returns
+    -------
+    Learned
+
+    Raises
+    ------
+    InputError
+        If the policy does not predict the perturbation, or there is none.
     """
-    world, case = make_scenario(scenario), policy(policy_, **parameters)
+    described, configured = build_scenario(scenario), policy(policy_, **parameters)
     T, R, seed = check_size(horizon, replications, seed)
-    check_predicts(world, case, T)
+    check_predicts(described, configured, T)
     progress.expect(T * R)
-    progress.compiling(case.policy.name)
+    progress.compiling(configured.policy.name)
     marks = checkpoints(T)
-    marks = marks[(marks <= 0.9 * T) | (marks == T)]  # the last one has slots enough of its own, too
-    runs = [_one(world, case, T, seed, i, marks, progress) for i in range(R)]
+    marks = marks[(marks <= 0.9 * T) | (marks == T)]  # so that the last interval is long enough
+    runs = [_one(described, configured, T, seed, i, marks, progress) for i in range(R)]
     return Learned(
-        world,
-        case.label,
+        described,
+        configured.label,
         seed,
         marks,
         played=np.array([run[0] for run in runs]),
@@ -146,20 +175,22 @@ def learned(
     )
 
 
-def check_predicts(scenario: Scenario, case: ConfiguredPolicy, T: int) -> None:
-    """Refuse what has no prediction of the size of the perturbation, or is too long."""
+def check_predicts(scenario: Scenario, configured: ConfiguredPolicy, T: int) -> None:
+    """Refuse policies and scenarios without a predicted perturbation, and long horizons."""
     if not 2 <= T <= MAX_SLOTS:
         raise InputError(
             f"experiment.horizon = {T}: must be from 2 to {MAX_SLOTS} here, where slots are run one by one"
         )
-    if case.policy.predict is None:
+    if configured.policy.predict is None:
         able = ", ".join(name for name, p in POLICIES.items() if p.predict is not None)
-        raise InputError(f"policy {case.policy.name}: has no model of the perturbation; policies that have one: {able}")
-    if case.values.get("target") == "reward":
-        raise InputError(f"policy {case.policy.name}: target = reward: what it predicts is no perturbation")
+        raise InputError(
+            f"policy {configured.policy.name}: has no model of the perturbation; policies that have one: {able}"
+        )
+    if configured.values.get("target") == "reward":
+        raise InputError(f"policy {configured.policy.name}: target = reward: it does not predict the perturbation")
     if scenario.feedback == "reward" and scenario.reward == "threshold":
         raise InputError(
-            "scenario.feedback = reward: under the threshold reward a probability is learned from it, not a perturbation;"
+            "scenario.feedback = reward: policies learn a probability from the threshold reward, not the perturbation;"
             " must be perturbation here"
         )
     if scenario.perturbation.kind == "none":
@@ -168,17 +199,17 @@ def check_predicts(scenario: Scenario, case: ConfiguredPolicy, T: int) -> None:
 
 def _one(
     scenario: Scenario,
-    case: ConfiguredPolicy,
+    configured: ConfiguredPolicy,
     T: int,
     seed: int,
     replication: int,
     marks: Ints,
     progress: Progress,
 ) -> tuple[Floats, Floats, float, Floats, Floats]:
-    """One replication: the errors at checkpoints, that of the last tenth, and pairs of predicted and true."""
-    run = PolicyRun.start(scenario, case, T, seed, replication)
+    """Run one replication; return errors at checkpoints and in the last tenth, and pairs of predicted and true."""
+    run = PolicyRun.start(scenario, configured, T, seed, replication)
     ahead = ReferenceRun.start(scenario, T, seed, replication)  # the same path, one slot ahead of the policy
-    predictions = _predictions(case.policy.predict, case.policy.source is None)
+    predictions = _predictions(configured.policy.predict, configured.policy.source is None)
     fresh_x, fresh_n = _fresh_contexts(scenario, seed, replication)
     spread = float(fresh_n.std())
     if spread == 0.0:
@@ -189,12 +220,12 @@ def _one(
     last: list[Floats] = []
     for t in range(1, T + 1):
         ahead.to(t)
-        with policy_errors(case.policy):
+        with policy_errors(configured.policy):
             compile.call(predictions, run.setup, run.state, ahead.path.x[None], n_hat)
         run.to(t)
         picks = run.tally.picks[: run.tally.picked[0]]
         pairs = np.array([n_hat[0, picks], run.path.n[picks]])
-        if t > 1:  # networks draw their weights in the first slot, and said nothing before
+        if t > 1:  # networks draw their weights in the first slot
             squares += float(np.square(pairs[0] - pairs[1]).sum())
             count += len(picks)
         if 10 * t > 9 * T:
@@ -212,19 +243,19 @@ def _one(
 
 
 def _fresh_contexts(scenario: Scenario, seed: int, replication: int) -> tuple[Floats, Floats]:
-    """Contexts (slots, K, d) that no policy sees, and their perturbations (slots, K)."""
-    walk = ReferenceRun.start(scenario, FRESH_SLOTS, seed, replication)
-    walk.path.context_rng[:] = stream(seed, replication, FRESH)
+    """Return contexts (slots, K, d) that no policy observes, and their perturbations (slots, K)."""
+    fresh = ReferenceRun.start(scenario, FRESH_SLOTS, seed, replication)
+    fresh.path.context_rng[:] = stream(seed, replication, FRESH)
     x, n = np.zeros((FRESH_SLOTS, scenario.K, scenario.dimension)), np.zeros((FRESH_SLOTS, scenario.K))
     for i in range(FRESH_SLOTS):
-        walk.to(i + 1)
-        x[i], n[i] = walk.path.x, walk.path.n
+        fresh.to(i + 1)
+        x[i], n[i] = fresh.path.x, fresh.path.n
     return x, n
 
 
 @cache
 def _predictions(function: Any, built_in: bool) -> Any:
-    """`predict_all` for the function of a policy; a user's own runs interpreted."""
+    """Return `predict_all` for the function of a policy; a user's function runs interpreted."""
     if not built_in:
         return compile.interpreted(predict_all, "predict_all", {"predict": getattr(function, "py_func", function)})
     return compile.specialise(
@@ -233,20 +264,38 @@ def _predictions(function: Any, built_in: bool) -> Any:
 
 
 def learned_chains(result: Result, level: float = 0.95) -> "pandas.DataFrame":
-    """What a belief policy had learned of p01 and p10 at the end of a run, with credible intervals, beside the truth:
-    one row per replication and two-state channel (numbered from 0).
+    """Return what a belief policy has learned of p01 and p10 at the end of a run.
 
-    >>> from idleband import simulate
-    >>> result = simulate("S4", "mp-belief", horizon=2000, replications=1)
-    >>> learned_chains(result).loc[0, ["channel", "p01"]].tolist()
-    [0.0, 0.02]
+    Parameters
+    ----------
+    result : Result
+        A result of mp-belief, mp-belief-lucb or mp-belief-nucb that `idleband.simulate` returned.
+    level : float
+        Level of the credible intervals.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per replication and two-state channel, with the true values, the estimates and credible intervals.
+
+    Raises
+    ------
+    InputError
+        If the result has no such state, for example because it was loaded from a folder.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> result = ib.simulate("S4", "mp-belief", horizon=2000, replications=1)
+    >>> ib.learned_chains(result).loc[0, ["channel", "channel_name", "p01"]].tolist()
+    [0, 'ch1', 0.02]
     """
     import pandas
 
     if result.state is None or not all(hasattr(state, "chains") for state in result.state):
         raise InputError(
-            f"policy {result.policy}: keeps no chains, or its states are not kept (in a stored study they are not);"
-            " must be a fresh run of mp-belief, mp-belief-lucb or mp-belief-nucb"
+            f"policy {result.policy}: has no learned chains, or its state was not kept (stored studies do not contain"
+            " it); must be a result of ib.simulate for mp-belief, mp-belief-lucb or mp-belief-nucb"
         )
     from scipy.special import ndtri  # slow to import, and not always needed
 

@@ -99,7 +99,7 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        """Return an HTML table for notebooks: mean per slot of every quantity and the half width of its 95% interval."""
+        """Return an HTML table for notebooks: mean per slot of every quantity and the half width of its interval."""
         import html
 
         rows = []

@@ -61,13 +61,13 @@ def policy_loop(policy: Policy, model: PerturbationModel, memory: Callable[[], t
 
 
 @cache
-def _walker(model: PerturbationModel) -> Callable[..., None]:
-    """The compiled walk along the references."""
+def _references_loop(model: PerturbationModel) -> Callable[..., None]:
+    """Return the compiled loop of the references."""
     bindings, name, cacheable, allocates = model_bindings(model)
-    walk: Callable[..., None] = compile.specialise(
-        loop.walk, f"walk_{name}", bindings, cached=cacheable, allocates=allocates
+    run: Callable[..., None] = compile.specialise(
+        loop.run_references, f"run_references_{name}", bindings, cached=cacheable, allocates=allocates
     )
-    return walk
+    return run
 
 
 @contextlib.contextmanager
@@ -161,13 +161,13 @@ class ReferenceRun:
         """Run up to and including a slot."""
         model = self.scenario.perturbation.model
         with _named_model(model, alone=True):
-            compile.call(_walker(model), self.path, self.references, self.at, slot)
+            compile.call(_references_loop(model), self.path, self.references, self.at, slot)
         check_model(self.scenario, self.path.fault)
         self.at = slot
 
 
 def in_segments(run: PolicyRun | ReferenceRun, horizon: int, advance: Callable[[int], None]) -> None:
-    """Run to the horizon in segments of about SEGMENT seconds; call `advance`, which may raise, with the slots of each."""
+    """Run to the horizon in segments of about SEGMENT seconds; call `advance` with the slots of each."""
     slots = 16
     while run.at < horizon:
         began = time.perf_counter()
