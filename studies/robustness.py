@@ -1,23 +1,25 @@
-"""What is lost where the world is not what the policies take it for, and whether forgetting helps.
+"""Measure what policies lose where the environment is not what they assume, and whether forgetting helps.
 
-    python studies/robustness.py
+    python studies/robustness.py            # about ten minutes on two cores
+    python studies/robustness.py --quick    # a short run that checks that the study works; writes nothing
 
-Four disturbances of S1 and S4, T = 10^5 slots, 20 replications, on seeds that were not looked at while the policies
-were written:
-    reversed    at T/2 channel k gets the chain of channel K + 1 - k, so that the best become the worst
-    regular     dwell times with the means m of the chains, but uniform on 1 .. 2m - 1 instead of geometric
-    bursty      the same means, nine in ten dwells a third as long on average (but no slot is shorter than one)
-    drifting    theta of the linear model moves in a straight line from one draw to another in the course of the run
-(the first three without perturbation). A policy's share is its reward over that of an oracle on the same path:
-oracle-whittle, told of the reversal when it comes and otherwise of the chains as if they were Markov; under the drift
-oracle-belief, which sees every perturbation. What is lost is the share in the undisturbed world minus that. Of the
-reversal only the second half counts.
+Four disturbances of S1 and S4, T = 10^5 slots, 20 replications, with seeds that were not used while the policies were
+developed:
+    reversed    at T/2 channel k gets the chain of channel K - 1 - k, so that the best channels become the worst
+    regular     dwell times with the mean m of the chain, uniform on 1 to 2m - 1 instead of geometric
+    bursty      the same means, nine of ten dwells a third as long on average (at least one slot)
+    drifting    theta of the linear model moves in a straight line from one draw to another during the run
+The first three are without perturbation. The share of a policy is its reward divided by that of an oracle on the same
+sample path: oracle-whittle, which knows of the reversal when it happens and otherwise assumes Markov chains; with drift
+oracle-belief, which observes every perturbation. The loss is the share without disturbance minus the share with it.
+After the reversal only the second half counts.
 
-Writes robustness.md beside this file and a figure into docs/figures; some ten minutes on two cores.
+Writes robustness.md beside this file and a figure into docs/figures.
 """
 
 import itertools
 import math
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -25,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import idleband as ib
+from idleband.arrays import Floats
 from idleband.kernels import compile
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import fill_uniform
@@ -44,13 +46,11 @@ from idleband.simulation.run import PolicyRun
 from idleband.simulation.scheduler import cores
 from idleband.simulation.statistics import interval
 
-Floats = npt.NDArray[np.float64]
-
 HERE = Path(__file__).parent
 HORIZON, REPLICATIONS, SEED = 100_000, 20, 11
 STEP = 1000  # slots between two moves of theta, and between two points of the figure
 SCENARIOS = ("S1", "S4")
-CASES = [
+POLICIES = [
     ib.policy(name, **parameters)
     for name, parameters in (
         ("mp-belief", {}),
@@ -68,7 +68,7 @@ CASES = [
         ("rca-m", {}),
     )
 ]  # fmt: skip
-WORLDS = ("undisturbed", "reversed", "regular", "bursty", "undisturbed, linear model", "drifting")
+DISTURBANCES = ("undisturbed", "reversed", "regular", "bursty", "undisturbed, linear model", "drifting")
 
 
 # --- dwell times that are not geometric ------------------------------------------------------------------------------
@@ -76,8 +76,8 @@ WORLDS = ("undisturbed", "reversed", "regular", "bursty", "undisturbed, linear m
 
 @jit
 def dwell(u: float, mean: float, bursty: bool) -> float:
-    """How many slots a channel stays, of which the mean is as given, from a uniform draw."""
-    if not bursty:  # uniform on 1 .. 2m - 1, or, if that is no whole number, on one of the ranges beside it
+    """Return a dwell time in slots with the given mean, from a uniform draw."""
+    if not bursty:  # uniform on 1 to 2m - 1; on one of the two neighbouring ranges if that is not whole
         longest = math.floor(2.0 * mean - 1.0)
         more = 2.0 * mean - 1.0 - longest
         if u < more:
@@ -90,43 +90,43 @@ def dwell(u: float, mean: float, bursty: bool) -> float:
     return 1.0 + math.floor(math.log(1.0 - u) / math.log(1.0 - 1.0 / mean)) if mean > 1.0 else 1.0
 
 
-BURSTY = False  # bound to what it is to be
+BURSTY = False  # placeholder: `compile.bind` binds the value
 
 
 @jit
-def advance(world: SamplePath) -> None:
-    """One slot passes, as in the loop, but channels leave a state when their time is over."""
-    fill_uniform(world.state_rng, world.u)
-    left = world.rewards  # which only the references use
-    for k in range(world.s.size):
+def advance(path: SamplePath) -> None:
+    """Advance by one slot as in the simulation loop, but leave a state when its dwell time is over."""
+    fill_uniform(path.state_rng, path.u)
+    left = path.rewards  # an array that only the references use
+    for k in range(path.s.size):
         left[k] -= 1.0
         if left[k] <= 0.0:
-            world.s[k] = 1 - world.s[k]
-            stay = world.limits[k, 0, 0] if world.s[k] == 0 else 1.0 - world.limits[k, 1, 0]
-            left[k] = dwell(world.u[k], 1.0 / (1.0 - stay), BURSTY)
-    fill_uniform(world.context_rng, world.contexts)
-    perturb(world.model, world.theta, world.x, world.n, world.fault)
+            path.s[k] = 1 - path.s[k]
+            stay = path.limits[k, 0, 0] if path.s[k] == 0 else 1.0 - path.limits[k, 1, 0]
+            left[k] = dwell(path.u[k], 1.0 / (1.0 - stay), BURSTY)
+    fill_uniform(path.context_rng, path.contexts)
+    perturb(path.model, path.theta, path.x, path.n, path.fault)
 
 
 @cache
-def engine(case: ConfiguredPolicy, kind: str) -> Any:
-    """The loop of a policy in a world of another kind."""
-    own = {"select": case.policy.select, "update": case.policy.update}
+def disturbed_loop(configured: ConfiguredPolicy, kind: str) -> Any:
+    """Return the loop of a policy under a disturbance."""
+    own = {"select": configured.policy.select, "update": configured.policy.update}
     if kind in ("regular", "bursty"):
         own["advance"] = compile.bind(advance, {"BURSTY": kind == "bursty"})
-    return compile.specialise(loop.run, f"run_{case.policy.select.__module__.rpartition('.')[2]}_{kind}", own)
+    return compile.specialise(loop.run, f"run_{configured.policy.select.__module__.rpartition('.')[2]}_{kind}", own)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def rewards(name: str, case: ConfiguredPolicy, kind: str, replication: int) -> Floats:
-    """The reward of every STEP slots of a policy in a world."""
+def rewards(name: str, configured: ConfiguredPolicy, kind: str, replication: int) -> Floats:
+    """Return the reward of a policy in every STEP slots."""
     linear = "linear" in kind or kind == "drifting"
     scenario = ib.scenario(name, perturbation="linear" if linear else "none")
-    run = PolicyRun.start(scenario, case, HORIZON, SEED, replication)
-    run.path = run.path._replace(theta=run.path.theta.copy())  # the engine's own is every run's
-    kernel = engine(case, kind if kind in ("regular", "bursty") else "plain")
+    run = PolicyRun.start(scenario, configured, HORIZON, SEED, replication)
+    run.path = run.path._replace(theta=run.path.theta.copy())  # the original is shared by all runs
+    kernel = disturbed_loop(configured, kind if kind in ("regular", "bursty") else "plain")
     first, last = run.path.theta.copy(), path_parameters(scenario, SEED + 1, replication)[0]
     earned = [0.0]
     for t in range(0, HORIZON, STEP):
@@ -140,33 +140,33 @@ def rewards(name: str, case: ConfiguredPolicy, kind: str, replication: int) -> F
 
 
 def reverse(run: PolicyRun, scenario: Scenario) -> None:
-    """Channels swap their chains, and an oracle is told."""
+    """Reverse the order of the chains; an oracle gets the new parameters."""
     run.path.limits[:] = run.path.limits[::-1].copy()
-    if PARAMETERS in run.case.policy.knows:
-        told = ib.scenario(scenario, p01=[P[0, 1] for P in scenario.transition[::-1]],
+    if PARAMETERS in run.configured.policy.knows:
+        reversed_ = ib.scenario(scenario, p01=[P[0, 1] for P in scenario.transition[::-1]],
                            p10=[P[1, 0] for P in scenario.transition[::-1]])  # fmt: skip
-        truth = truth_of(told, *path_parameters(told, SEED, 0))
+        truth = truth_of(reversed_, *path_parameters(reversed_, SEED, 0))
         fresh = run.configured.policy.init(run.setup, truth)
         run.state = fresh._replace(last_observation=run.state.last_observation)
 
 
 def table(paths: Callable[[str, ConfiguredPolicy, str], Floats]) -> list[str]:
-    """Shares of the oracle in the undisturbed worlds, and what is lost of them in the others, in points."""
+    """Return a table of shares of the oracle's reward without disturbance, and of the losses in percentage points."""
     lines = [
         "| policy | scenario | share | reversed | regular | bursty | share, linear model | drifting |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for case, name in itertools.product(CASES, SCENARIOS):
-        cells = [case.label, name]
-        for kind in WORLDS:
+    for configured, name in itertools.product(POLICIES, SCENARIOS):
+        cells = [configured.label, name]
+        for kind in DISTURBANCES:
             half = HORIZON // STEP // 2 if kind == "reversed" else 0
             base = "undisturbed, linear model" if kind == "drifting" else "undisturbed"
-            share = ratio(paths(name, case, kind)[:, half:], paths(name, oracle(kind), kind)[:, half:])
+            share = ratio(paths(name, configured, kind)[:, half:], paths(name, oracle(kind), kind)[:, half:])
             if kind.startswith("undisturbed"):
                 found = interval(100 * share)
                 cells.append(f"{found.mean:.2f}%")
             else:
-                before = ratio(paths(name, case, base)[:, half:], paths(name, oracle(base), base)[:, half:])
+                before = ratio(paths(name, configured, base)[:, half:], paths(name, oracle(base), base)[:, half:])
                 found = interval(100 * (before - share))
                 cells.append(f"{found.mean:.2f} +-{found.high - found.mean:.2f}")
         lines.append("| " + " | ".join(cells) + " |")
@@ -195,10 +195,10 @@ def figure(paths: Callable[[str, ConfiguredPolicy, str], Floats]) -> Any:
         best = paths(name, oracle(kind), kind)
         t = np.arange(1, HORIZON // STEP + 1) * STEP
         for j, (policy, parameters) in enumerate(shown[kind]):
-            case = ib.policy(policy, **parameters)
-            share = 100 * paths(name, case, kind).mean(axis=0) / best.mean(axis=0)
+            configured = ib.policy(policy, **parameters)
+            share = 100 * paths(name, configured, kind).mean(axis=0) / best.mean(axis=0)
             smooth = np.convolve(share, np.ones(3) / 3, "same")
-            axes.plot(t[1:-1], smooth[1:-1], color=COLOURS[j], linewidth=1.6, label=case.label)
+            axes.plot(t[1:-1], smooth[1:-1], color=COLOURS[j], linewidth=1.6, label=configured.label)
         axes.axhline(100, color="0.6", linewidth=0.8, zorder=0)
         axes.set_title(f"{name}, {kind}", fontsize=10)
         axes.set(xlabel="slot", ylabel="% of the oracle's reward")
@@ -209,34 +209,40 @@ def figure(paths: Callable[[str, ConfiguredPolicy, str], Floats]) -> Any:
 
 
 @cache
-def rewards_once(case: ConfiguredPolicy, kind: str) -> None:
+def rewards_once(configured: ConfiguredPolicy, kind: str) -> None:
     """Compile the loop."""
-    run = PolicyRun.start(ib.scenario("S1"), case, HORIZON, SEED, 0)
-    kernel = engine(case, kind if kind in ("regular", "bursty") else "plain")
+    run = PolicyRun.start(ib.scenario("S1"), configured, HORIZON, SEED, 0)
+    kernel = disturbed_loop(configured, kind if kind in ("regular", "bursty") else "plain")
     kernel(run.setup, run.path, run.state, run.rng, run.tally, 0, 0)
 
 
 def main() -> None:
+    global HORIZON, REPLICATIONS, POLICIES
+    quick = sys.argv[1:] == ["--quick"]
+    if quick:
+        HORIZON, REPLICATIONS, POLICIES = 4 * STEP, 2, POLICIES[:1]
     found: dict[tuple[str, str, str], Floats] = {}
     work = [
-        (name, case, kind)
-        for kind in WORLDS
+        (name, configured, kind)
+        for kind in DISTURBANCES
         for name in SCENARIOS
-        for case in (*CASES, oracle(kind))
+        for configured in (*POLICIES, oracle(kind))
     ]  # fmt: skip
-    for _, case, kind in work:  # compiled on this thread, and the disk's copy of it used by none other
-        rewards_once(case, kind)
+    for _, configured, kind in work:  # compiled on this thread
+        rewards_once(configured, kind)
     with ThreadPoolExecutor(cores()) as pool:
-        for name, case, kind in work:
-            runs = pool.map(lambda i, one=(name, case, kind): rewards(*one, i), range(REPLICATIONS))
-            found[name, case.label, kind] = np.array(list(runs))
-            print(f"{kind}: {case.label} on {name}", flush=True)
+        for name, configured, kind in work:
+            runs = pool.map(lambda i, one=(name, configured, kind): rewards(*one, i), range(REPLICATIONS))
+            found[name, configured.label, kind] = np.array(list(runs))
+            print(f"{kind}: {configured.label} on {name}", flush=True)
 
-    def paths(name: str, case: ConfiguredPolicy, kind: str) -> Floats:
-        return found[name, case.label, kind]
+    def paths(name: str, configured: ConfiguredPolicy, kind: str) -> Floats:
+        return found[name, configured.label, kind]
 
     text = "\n".join(table(paths)) + "\n"
     print(text)
+    if quick:
+        return
     (HERE / "robustness.md").write_text(text)
     figure(paths).savefig(HERE.parent / "docs/figures/robustness.png")
 
