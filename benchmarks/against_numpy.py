@@ -17,16 +17,16 @@ THETA = [0.117, 0.279, 0.112, 0.443, 0.308, 0.152, 0.182, 0.197]
 
 
 def main() -> None:
-    world = ib.scenario("S1", perturbation={"theta": THETA})
-    p01, p10 = (np.array(world.to_dict()[key]) for key in ("p01", "p10"))
+    scenario = ib.scenario("S1", perturbation={"theta": THETA})
+    p01, p10 = (np.array(scenario.to_dict()[key]) for key in ("p01", "p10"))
     for name, reference in POLICIES.items():
         theirs = float("inf")
         for i in range(ROUNDS):
             began = perf_counter()
-            simulate(reference(world.K, world.users, world.dimension), p01, p10, np.array(THETA), SLOTS, i)
+            simulate(reference(scenario.K, scenario.users, scenario.dimension), p01, p10, np.array(THETA), SLOTS, i)
             theirs = min(theirs, (perf_counter() - began) / SLOTS * 1e6)
-        ours = microseconds(world, {name: policy(name)}, rounds=ROUNDS)[name]
-        print(f"{name}: {ours:.3f} us a slot, NumPy {theirs:.1f} us: {theirs / ours:.0f} times")
+        ours = microseconds(scenario, {name: policy(name)}, rounds=ROUNDS)[name]
+        print(f"{name}: {ours:.3f} us per slot, NumPy {theirs:.1f} us: {theirs / ours:.0f} times")
 
 
 if __name__ == "__main__":

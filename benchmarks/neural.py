@@ -2,10 +2,10 @@
 
     python benchmarks/neural.py
 
-K = 10, M = 5, d = 8, L = 2, D = 16, one step of Adam a slot for each channel played. Where PyTorch happens to be
+K = 10, M = 5, d = 8, L = 2, D = 16, one step of Adam per slot for each channel played. Where PyTorch happens to be
 installed, a straightforward version of the same policy runs beside it.
 
-The multiply-adds of a slot, counted: I = 9 inputs, U = I + 1 = 10 weights a unit, P = 16 U = 160 weights, B = 16
+The multiply-adds of a slot, counted: I = 9 inputs, U = I + 1 = 10 weights per unit, P = 16 U = 160 weights, B = 16
 samples a step, a = gradient entries that are not zero, measured (about half of P):
 
     predictions        K (I D + D)
@@ -91,11 +91,11 @@ class Floor:
 
 
 class Loop:
-    """The time of a slot of mp-nucb, and how many gradient entries were not zero."""
+    """The time per slot of mp-nucb, and how many gradient entries were not zero."""
 
     def __init__(self, covariance: str) -> None:
-        case = ib.policy("mp-nucb", covariance=covariance)
-        self.run = PolicyRun.start(ib.scenario("S1"), case, 4000 + ROUNDS * SLOTS, 0, 0)
+        configured = ib.policy("mp-nucb", covariance=covariance)
+        self.run = PolicyRun.start(ib.scenario("S1"), configured, 4000 + ROUNDS * SLOTS, 0, 0)
         self.run.to(4000)  # networks that have learned something, as in most of a run
         self.best = float("inf")
         self.active: list[float] = []
@@ -118,7 +118,7 @@ def main() -> None:
             loop.measure()
     print("one core, S1: K = 10, M = 5, d = 8; L = 2, D = 16, batches of 16; best of", ROUNDS)
     print(
-        f"{'covariance':12s} {'us a slot':>10s} {'slots/s':>9s} {'multiply-adds':>14s} {'floor us':>9s} {'ratio':>6s}"
+        f"{'covariance':12s} {'us per slot':>10s} {'slots/s':>9s} {'multiply-adds':>14s} {'floor us':>9s} {'ratio':>6s}"
     )
     for covariance, loop in loops.items():
         a = float(np.mean(loop.active))

@@ -17,9 +17,9 @@ from idleband.simulation.scheduler import ScheduledTask, Task, run_tasks
 
 def threads(slots: int = 400_000, tasks: int = 8, rounds: int = 5) -> None:
     """Two threads against one, on the same tasks; the best of five of each, in turn."""
-    world = ib.scenario("S1")
+    scenario = ib.scenario("S1")
     for name in ("mp-ucb", "mp-lucb"):
-        work = [ScheduledTask(world, Task(policy(name), i), slots, 0, lambda *_: None) for i in range(tasks)]
+        work = [ScheduledTask(scenario, Task(policy(name), i), slots, 0, lambda *_: None) for i in range(tasks)]
         best = {1: float("inf"), 2: float("inf")}
         for _ in range(rounds):
             for n in best:
@@ -34,10 +34,10 @@ def channels() -> None:
     small = ib.scenario("S1")
     large = ib.scenario(p01=list(small.to_dict()["p01"]) * 100, p10=list(small.to_dict()["p10"]) * 100, users=200)
     for name in ib.POLICIES:
-        case = {name: policy(name)}
-        a = microseconds(small, case, slots=100_000, rounds=5)[name] / small.K
-        b = microseconds(large, case, slots=2_000, rounds=5)[name] / large.K
-        print(f"K = 1000, {name}: {b * 1e3:.1f} ns a channel, {b / a:.2f} times that at K = 10 ({a * 1e3:.1f} ns)")
+        configured = {name: policy(name)}
+        a = microseconds(small, configured, slots=100_000, rounds=5)[name] / small.K
+        b = microseconds(large, configured, slots=2_000, rounds=5)[name] / large.K
+        print(f"K = 1000, {name}: {b * 1e3:.1f} ns per channel, {b / a:.2f} times that at K = 10 ({a * 1e3:.1f} ns)")
 
 
 def memory() -> None:

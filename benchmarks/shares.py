@@ -2,7 +2,7 @@
 
 python benchmarks/shares.py COMMAND...
 
-The yardstick is a command that prints lines with "X us a slot"; the last such line of a run counts, and the best of
+The yardstick is a command that prints lines with "X us per slot"; the last such line of a run counts, and the best of
 all runs. Best times on both sides: other work on the machine can only make a loop slower.
 """
 
@@ -17,7 +17,7 @@ ROUNDS = 5
 
 def yardstick(command: list[str]) -> float:
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return float(re.findall(r"([0-9.]+) us a slot", output)[-1])
+    return float(re.findall(r"([0-9.]+) us per slot", output)[-1])
 
 
 def main(command: list[str]) -> None:
@@ -26,7 +26,7 @@ def main(command: list[str]) -> None:
         unit = min(unit, yardstick(command))
         for row in bench(rounds=2)["loops"]:
             best[row["loop"]] = min(best.get(row["loop"], float("inf")), row["microseconds"])
-    print(f"yardstick: {unit:.3f} us a slot")
+    print(f"yardstick: {unit:.3f} us per slot")
     for name, time in best.items():
         print(f"{name:16s} {time:.3f} us  share {time / unit:.2f}")
 

@@ -1,4 +1,4 @@
-"""A policy of one's own: mostly the best means so far, sometimes anything.
+"""A user's policy: epsilon-greedy, the channels with the largest means or, with probability epsilon, random ones.
 
 idleband run S1 --policy examples/epsilon_greedy.py:epsilon-greedy --policy mp-ucb --out results/mine
 """
@@ -21,7 +21,7 @@ class State(NamedTuple):
 
 @ib.register(name="epsilon-greedy")
 class EpsilonGreedy:
-    """The best means so far; one slot in 1/epsilon, channels at random."""
+    """Play the channels with the largest mean rewards, or random channels with probability epsilon."""
 
     Params = Params
 

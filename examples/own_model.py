@@ -1,4 +1,4 @@
-"""A perturbation model of one's own: the loudest of the neighbours drowns out all others.
+"""A user's perturbation model: the strongest of several neighbours determines the perturbation.
 
 python examples/own_model.py
 """
@@ -28,6 +28,4 @@ if __name__ == "__main__":
         gain = ib.compare(scenario, ["mp-ucb", "mp-lucb"], horizon=10_000).difference(
             "mp-lucb", "mp-ucb", per_slot=True
         )
-        print(
-            f"{model}: mp-lucb earns {gain.mean:+.3f} a slot against mp-ucb (95%: {gain.low:+.3f} to {gain.high:+.3f})"
-        )
+        print(f"{model}: {gain}")

@@ -29,17 +29,17 @@ LEARNED_HORIZON, LEARNED_REPLICATIONS = 50_000, 5
 
 
 def compared(folder: Path) -> list[str]:
-    """The table of rewards: mean reward a slot, and by how much each policy earns more than mp-lucb."""
-    lucb, *others = [case.label for case in POLICIES]
+    """The table of rewards: mean reward per slot, and by how much each policy earns more than mp-lucb."""
+    lucb, *others = [configured.label for configured in POLICIES]
     lines = [
         "| model | scenario | mp-lucb | " + " | ".join(f"{label}, gain [95%]" for label in others) + " |",
         "|---" * (3 + len(others)) + "|",
     ]
     for model in PERTURBATION_MODELS:
         for name in SCENARIOS:
-            world = ib.scenario(name, perturbation=model, name=f"{name}-{model}")
+            scenario = ib.scenario(name, perturbation=model, name=f"{name}-{model}")
             study = ib.compare(
-                world, POLICIES, horizon=HORIZON, replications=REPLICATIONS, seed=SEED, out=folder / world.name
+                scenario, POLICIES, horizon=HORIZON, replications=REPLICATIONS, seed=SEED, out=folder / scenario.name
             )
             base = study.table().loc[lucb, "reward"]
             cells = [gain(study, label, lucb, base) for label in others]
@@ -61,10 +61,10 @@ def errors(folder: Path) -> list[str]:
         "|---|---|---|---|",
     ]
     for model in PERTURBATION_MODELS:
-        world = ib.scenario("S1", perturbation=model, name=f"S1-{model}")
+        scenario = ib.scenario("S1", perturbation=model, name=f"S1-{model}")
         found = [
-            learned(world, case, horizon=LEARNED_HORIZON, replications=LEARNED_REPLICATIONS, seed=SEED)
-            for case in LEARNED
+            learned(scenario, configured, horizon=LEARNED_HORIZON, replications=LEARNED_REPLICATIONS, seed=SEED)
+            for configured in LEARNED
         ]
         for one in found:
             lines.append(row(model, one))

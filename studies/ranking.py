@@ -5,8 +5,8 @@
 T = 10^5 slots, 20 replications, on a seed that was not looked at while the policies were written. The runs are kept in
 FOLDER (default results/ranking), from which an interrupted study goes on; forty minutes on two cores. To keep to that,
 policies with networks are left out where there is no perturbation for them to learn; mp-nucb-rca and mp-nucb-printed,
-which are far behind, have a diagonal covariance under the linear model and are left out under the others; and mp-nucb has
-a diagonal covariance under the last two.
+which are far behind, have a diagonal covariance under the linear model and are left out under the others; and
+mp-nucb has a diagonal covariance under the last two.
 
 Writes ranking.csv and promises.md beside this file, and the page and figures in docs.
 """
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import idleband as ib
 from idleband.experiments.ranking import ORACLES, Row, ranking
-from idleband.experiments.spec import every_policy, experiment
 from idleband.experiments.run import StudyRequest, run_experiments
+from idleband.experiments.spec import every_policy, experiment
 from idleband.experiments.study import Study
 from idleband.policies.registry import POLICIES, ConfiguredPolicy
 from idleband.reporting.ranking import ranking_csv, ranking_figure
@@ -31,15 +31,15 @@ CURVED, RCA_AND_PRINTED = ("quadratic", "cosine"), ("mp-nucb-rca", "mp-nucb-prin
 AWARE = {"mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-whittle", "mp-ts-episodes"}  # that channels are restless
 
 
-def cases(model: str) -> list[ConfiguredPolicy]:
+def policies_of(model: str) -> list[ConfiguredPolicy]:
     found = []
-    for case in every_policy():
-        name, networks = case.policy.name, "covariance" in case.values
+    for configured in every_policy():
+        name, networks = configured.policy.name, "covariance" in configured.values
         if (networks and model == "none") or (model in CURVED and name in RCA_AND_PRINTED):
             continue
         if name in RCA_AND_PRINTED or (model in CURVED and name == "mp-nucb"):
-            case = ib.policy(case, covariance="diagonal")
-        found.append(case)
+            configured = ib.policy(configured, covariance="diagonal")
+        found.append(configured)
     return found
 
 
@@ -47,7 +47,11 @@ def studies(folder: Path) -> dict[tuple[str, str], Study]:
     work = {
         (model, name): StudyRequest(
             experiment(
-                ib.scenario(name, perturbation=model, name=f"{name}-{model}"), cases(model), HORIZON, REPLICATIONS, SEED
+                ib.scenario(name, perturbation=model, name=f"{name}-{model}"),
+                policies_of(model),
+                HORIZON,
+                REPLICATIONS,
+                SEED,
             ),
             folder / f"{name}-{model}",
         )
