@@ -133,7 +133,9 @@ def _solved(P: bytes, probability: bytes, pay: bytes, shape: tuple[int, int, int
 
 
 @lru_cache(maxsize=64)
-def compute_bound(P: bytes, probability: bytes, pay: bytes, shape: tuple[int, int, int], plays: float, ages: int) -> float:
+def compute_bound(
+    P: bytes, probability: bytes, pay: bytes, shape: tuple[int, int, int], plays: float, ages: int
+) -> float:
     K, L, S = shape
     paid = np.frombuffer(pay).reshape(K, L, S)
     probabilities = np.frombuffer(probability).reshape(K, L)
