@@ -1,4 +1,4 @@
-"""A small reproduction of the whole paper, made once."""
+"""Fixtures: a small reproduction of the whole paper, made once."""
 
 from collections.abc import Callable
 from functools import cache
@@ -18,7 +18,7 @@ from tests.shared import made_once
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all parts and their report, made on one thread. Not to be changed."""
+    """Return a folder with all parts and their report, made on one thread. Tests must not change it."""
 
     def make(folder: Path) -> None:
         reproduce(folder, SIZE, threads=1)
@@ -39,11 +39,11 @@ def judged(studies: StoredStudies) -> list[Judgement]:
 
 @pytest.fixture(scope="session")
 def drawn(studies: StoredStudies) -> dict[str, ReportFigure]:
-    """The figures with their tables, by name."""
+    """Return the figures with their tables, by name."""
     return {drawing.name: drawing for drawing in report_figures(studies)}
 
 
 @pytest.fixture(scope="session")
 def picture(drawn: dict[str, ReportFigure]) -> Callable[[str, bool], Figure]:
-    """A figure by its name, wide or narrow, drawn once."""
+    """Return a function that draws a figure by name, wide or narrow, once."""
     return cache(lambda name, narrow: drawn[name].draw(drawn[name].table, narrow))

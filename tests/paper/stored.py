@@ -48,7 +48,7 @@ def study(folder: Path, name: str) -> pandas.DataFrame:
 
 @cache
 def end(folder: Path, name: str) -> pandas.DataFrame:
-    """The rows at the horizon, in the order of replications."""
+    """Return the rows at the horizon, in the order of replications."""
     rows = study(folder, name)
     return rows[rows.t == rows.t.max()].sort_values("replication")
 
@@ -63,7 +63,7 @@ def of_policy(rows: pandas.DataFrame, policy: str, parameters: dict[str, float])
 
 
 def curve(folder: Path, name: str, column: str, policy: str, **parameters: float) -> pandas.DataFrame:
-    """A column of one policy: a row for each replication, a column for each checkpoint."""
+    """Return a column of one policy: one row per replication, one column per checkpoint."""
     rows = of_policy(study(folder, name), policy, parameters)
     return rows.pivot(index="replication", columns="t", values=column)
 
@@ -74,12 +74,12 @@ def policy_end(folder: Path, name: str, policy: str, **parameters: float) -> pan
 
 
 def at_end(folder: Path, name: str, column: str, policy: str, **parameters: float) -> np.ndarray:
-    """(R,) a column of one policy at the horizon."""
+    """Return (R,) a column of one policy at the horizon."""
     return policy_end(folder, name, policy, **parameters)[column].to_numpy(float)
 
 
 def best(folder: Path, reading: str, preset: str, policy: str, parameter: str, grid: Sequence[float] = GRID) -> float:
-    """The value with the highest mean reward in the tuning runs, the smallest of several."""
+    """Return the value with the highest mean reward in the tuning study; the smallest in case of a tie."""
     means = [at_end(folder, f"{preset}-{reading}-tuning", "reward", policy, **{parameter: v}).mean() for v in grid]
     return max(zip(means, grid, strict=True), key=lambda pair: (pair[0], -pair[1]))[1]
 
@@ -95,7 +95,7 @@ def beta(folder: Path, reading: str, preset: str) -> float:
 
 @cache
 def tuned_L(folder: Path, reading: str, preset: str) -> dict[str, float]:
-    """L of mp-ucb and of rca-m; empty where a reading has no baselines of its own."""
+    """Return the tuned L of mp-ucb and rca-m; empty where a reading has no baselines."""
     return {name: best(folder, reading, preset, name, "L") for name in TEXTBOOK if reading in OWN_BASELINES}
 
 
@@ -115,13 +115,13 @@ def baseline_policy(folder: Path, reading: str, preset: str, name: str, tuned: b
 
 
 def proposed(folder: Path, reading: str, preset: str, role: str, column: str) -> np.ndarray:
-    """(R,) a column of MP-LUCB or MP-NUCB at the horizon."""
+    """Return (R,) a column of MP-LUCB or MP-NUCB at the horizon."""
     study, policy, parameters = proposed_policy(folder, reading, preset, role)
     return at_end(folder, study, column, policy, **parameters)
 
 
 def baseline(folder: Path, reading: str, preset: str, name: str, column: str, *, tuned: bool = True) -> np.ndarray:
-    """(R,) a column of a baseline on the same paths at the horizon."""
+    """Return (R,) a column of a baseline on the same sample paths at the horizon."""
     study, policy, parameters = baseline_policy(folder, reading, preset, name, tuned)
     return at_end(folder, study, column, policy, **parameters)
 
@@ -131,7 +131,7 @@ def users_study(reading: str, role: str, M: int) -> str:
 
 
 def with_users(folder: Path, reading: str, role: str, M: int, column: str) -> np.ndarray:
-    """(R,) a column of figure 3's policies at the horizon."""
+    """Return (R,) a column of a policy of figure 3 at the horizon."""
     linear, neural = POLICIES[reading]
     if role == "MP-NUCB":
         return at_end(folder, users_study(reading, role, M), column, neural)
@@ -139,7 +139,7 @@ def with_users(folder: Path, reading: str, role: str, M: int, column: str) -> np
 
 
 def mean_and_interval(values: np.ndarray) -> list[np.ndarray]:
-    """Mean over the first axis, and low and high of the 95% Student interval."""
+    """Return the mean over the first axis and the ends of its 95% Student t interval."""
     mean, error = values.mean(axis=0), values.std(axis=0, ddof=1) / math.sqrt(len(values))
     half = stats.t.ppf(0.975, len(values) - 1) * error
     return [mean, mean - half, mean + half]
@@ -153,7 +153,7 @@ FIGURE_4_STUDIES = re.compile(rf"S1-({'|'.join(LINEAR_MODEL)})-(beta|tuning)")
 
 
 def some_studies(whole: Path, place: Path, wanted: Callable[[str], object], *, tasks: bool = False) -> Path:
-    """A reproduction that holds copies of some studies, and of their tasks where it is to go on from there."""
+    """Make a reproduction with copies of some studies, with their tasks if it is to be continued."""
     place.mkdir()
     shutil.copy(whole / "reproduction.toml", place)
     for source in sorted((whole / "studies").iterdir()):
@@ -164,7 +164,7 @@ def some_studies(whole: Path, place: Path, wanted: Callable[[str], object], *, t
 
 
 def rewrite(folder: Path, name: str, change: Callable[[pandas.DataFrame], pandas.DataFrame]) -> None:
-    """Other numbers in the results of a stored study, as if they had been found."""
+    """Change the results of a stored study."""
     place = folder / "studies" / name
     rows = change(pandas.read_parquet(place / "results.parquet"))
     plays = pandas.read_parquet(place / "plays.parquet")

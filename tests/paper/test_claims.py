@@ -1,4 +1,4 @@
-"""The verdicts: the rule against another implementation of it, and each claim against numbers read with pandas."""
+"""Verdicts, compared with another implementation and with numbers read by pandas."""
 
 import csv
 import re
@@ -37,7 +37,7 @@ ROLES = ("MP-LUCB", "MP-NUCB")
 
 
 def p_values(differences: Sequence[Sequence[float]]) -> np.ndarray:
-    """Two-sided; without a spread anything but zero is certain, and of one replication nothing is known."""
+    """Return the two-sided p-value: 0 for equal differences other than zero, 1 for one replication."""
     rows = np.array(differences, float)
     p = np.ones(len(rows))
     if rows.shape[1] > 1:
@@ -48,7 +48,7 @@ def p_values(differences: Sequence[Sequence[float]]) -> np.ndarray:
 
 
 def reversed_by_holm(differences: Sequence[Sequence[float]]) -> list[int]:
-    """Holm by adjusted p-values: the largest of (m - i) p_(i) so far."""
+    """Apply Holm's method by adjusted p-values: the running maximum of (m - i) p_(i)."""
     p = np.where(np.mean(differences, axis=1) < 0, p_values(differences), 1.0)
     found, adjusted = [], 0.0
     for i, place in enumerate(np.argsort(p, kind="stable")):
@@ -69,7 +69,7 @@ def comparisons(differences: Sequence[Sequence[float]]) -> list[Comparison]:
 
 
 def with_p(p: float, R: int = 4) -> list[float]:
-    """Differences of which the two-sided p-value is |p|, on the side of p's sign."""
+    """Return differences whose two-sided p-value is |p|, with the sign of p."""
     spread = np.linspace(-1, 1, R)
     t = stats.t.isf(abs(p) / 2, R - 1)
     return list(spread / spread.std(ddof=1) + np.sign(p) * t / np.sqrt(R))
@@ -91,7 +91,7 @@ def test_verdicts_agree_with_another_implementation(differences: list[list[float
 
 @pytest.mark.parametrize("shift", [-3.0, -1.0, 1.0, 3.0])
 def test_verdicts_where_all_comparisons_agree(shift: float) -> None:
-    """Random differences of all sizes about a common shift, so that every verdict is met often."""
+    """Draw differences of several sizes around a common shift, so that every verdict occurs often."""
     rng = np.random.default_rng(5)
     seen = []
     for _ in range(60):
@@ -160,7 +160,7 @@ def judgement(*differences: Sequence[float], note: str = "") -> Judgement:
 
 
 def test_verdict_from_the_first_five_replications() -> None:
-    """The first five hold, the next five undo it."""
+    """The first five replications agree with the claim, the next five contradict it."""
     one = judgement([1.0, 1.1, 0.9, 1.0, 1.2, -3.0, -4.0, 2.0, -9.0, 5.0])
     assert (one.replications, one.verdict, one.verdict_of_five) == (10, "undecided", "holds")
     five = judgement([1.0, 1.1, 0.9, 1.0, 1.2])
@@ -183,7 +183,7 @@ def test_reason_of_a_claim_that_holds() -> None:
 
 
 def test_reason_of_a_claim_that_fails_names_a_reversal() -> None:
-    """Not a comparison that is lower on average but so noisy that it says nothing."""
+    """A comparison with a lower mean that is not significant is not named."""
     clear, clearer, noisy = [-0.5, -0.51, -0.49], [-1.0, -1.01, -0.99], [-9.0, 8.0, -9.0]
     why = judgement(noisy, clear, clearer, [1.0, 1.01, 1.02]).why
     assert why == f"2 of 4 comparisons are reversed; the widest margin is {interval_in_words(clearer)} number 2."
@@ -192,7 +192,7 @@ def test_reason_of_a_claim_that_fails_names_a_reversal() -> None:
 
 
 def test_reason_of_an_undecided_claim_names_the_inconclusive_comparison() -> None:
-    """Not a comparison that agrees by little, but clearly."""
+    """A comparison with a small but significant margin is not named."""
     small, noisy, noisier = [0.1, 0.11, 0.12], [-2.0, 3.0, 2.0], [9.0, -4.0, 9.0]
     why = judgement(small, noisy, noisier).why
     assert why == f"2 of 3 comparisons do not show it; the least margin is {interval_in_words(noisy)} number 1."
@@ -201,7 +201,7 @@ def test_reason_of_an_undecided_claim_names_the_inconclusive_comparison() -> Non
 
 
 def test_reason_hides_rounding_errors() -> None:
-    """Sums that should be equal, added up in another order."""
+    """Sums in another order differ by rounding errors only."""
     assert "the least margin is 0 per slot [0, 0] number 0." in judgement([1e-16, -3e-16, 2e-16]).why
 
 
@@ -261,7 +261,7 @@ COLUMNS = {
 def lower_by(
     folder: Path, one: Judgement, preset: str, name: str, value: Callable[[Callable[[str], np.ndarray]], np.ndarray]
 ) -> np.ndarray:
-    """By how much the policy has less of something than a baseline, path by path."""
+    """Return the differences between a baseline and the policy, per replication."""
     key, tuned = one.reading.key, one.against == "tuned"
     own = value(lambda column: stored.proposed(folder, key, preset, one.policy, column))
     other = value(lambda column: stored.baseline(folder, key, preset, name, column, tuned=tuned))
@@ -331,7 +331,7 @@ def test_regret_against_the_number_of_users(judged: list[Judgement], whole: Path
 
 
 def test_inner_beta_is_compared_with_both_ends(judged: list[Judgement], whole: Path) -> None:
-    """C4: chosen on the tuning runs, compared on the reported ones."""
+    """C4: the beta is chosen in the tuning study and compared in the reported one."""
     for one in (one for one in judged if one.claim == "C4"):
         policy, key = stored.linear_policy(one.reading.key), one.reading.key
         inner = stored.best(whole, key, "S1", policy, "beta", GRID[1:-1])
@@ -387,7 +387,7 @@ def test_claims_csv_contains_the_verdicts(judged: list[Judgement], whole: Path) 
 
 
 def set_to(column: str, level: float) -> Callable[[pandas.DataFrame], pandas.DataFrame]:
-    """The column grows towards a level that differs a little from replication to replication."""
+    """Return a column that grows towards a level with small differences between replications."""
 
     def change(rows: pandas.DataFrame) -> pandas.DataFrame:
         values = (level + 1e-4 * rows.replication * (1 + rows.index % 2)) * rows.t
@@ -428,7 +428,7 @@ def test_lower_values_agree_with_the_claims(
 
 
 def with_levels(whole: Path, folder: Path, column: str, level: Callable[[int], float]) -> StoredStudies:
-    """Figure 3 with a regret that depends on M alone."""
+    """Return studies of figure 3 whose regret depends on M only."""
     stored.some_studies(whole, folder, stored.FIGURE_3_STUDIES.fullmatch)
     for line in stored.FIGURE_3:
         for M in range(1, 10):
@@ -445,7 +445,7 @@ def test_c3_holds_where_regret_rises_with_users(whole: Path, tmp_path: Path, sig
 
 
 def test_c3_where_regret_rises_up_to_five_users_only(whole: Path, tmp_path: Path) -> None:
-    """And slower than M: in all it rises, divided by M it falls."""
+    """It rises more slowly than M: the total rises, and divided by M it falls."""
     studies = with_levels(whole, tmp_path / "out", "regret_table", lambda M: 1 + 0.5 * (M if M <= 5 else 10 - M))
     found = {
         (one.claim, one.against, one.reading.key, one.policy): one.verdict
@@ -489,7 +489,7 @@ def test_c4_holds_where_an_inner_beta_is_best(
 
 
 def test_cost_per_play_without_sub_optimal_plays_is_zero(whole: Path, tmp_path: Path) -> None:
-    """C5b: none costs nothing, and no warning says that something was divided by zero."""
+    """C5b: the cost is zero, without a warning about a division by zero."""
     kept = re.compile(r"S\d-slot-played(-tuning)?")
     folder = stored.some_studies(whole, tmp_path / "out", kept.fullmatch)
 

@@ -1,4 +1,4 @@
-"""What was checked in the paper's tables and text, and the shape of a prototype written apart from this package."""
+"""Numbers of the paper's tables and text, and results of a separate prototype."""
 
 import json
 import math
@@ -80,7 +80,7 @@ def test_worked_example_with_exact_means() -> None:
 
 
 def test_two_policies_of_the_worked_example() -> None:
-    """Both pick five sub-optimal channels in two slots, and yet the first loses more: 0.324 against 0.295."""
+    """Both play five sub-optimal channels in two slots, but the first loses more: 0.324 and 0.295."""
     world = ib.scenario("S4")
     best = {world.channel_label(k) for k in world.best(world.table_means)}
     first, second = WORKED_EXAMPLE[:2], WORKED_EXAMPLE[2:]
@@ -130,8 +130,10 @@ def test_perturbation_of_the_prototype() -> None:
 
 
 def genie_moments(world: ib.Scenario) -> tuple[float, float]:
-    """Exact mean and variance of what the genie earns in a slot: 0.1 M + 0.9 min(N, M), with N the number of channels
-    that pay, a sum of independent coin flips."""
+    """Return the exact mean and variance of the reward of the genie per slot.
+
+    It is 0.1 M + 0.9 min(N, M), where N, the number of channels that pay, is a sum of independent coin flips.
+    """
     probabilities = (world.mean_rewards(world.theta(0, 0))[0] - 0.1) / 0.9
     model = np.ones(1)  # of N
     for p in probabilities:

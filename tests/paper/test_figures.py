@@ -1,4 +1,4 @@
-"""The figures: their tables against numbers read with pandas, and what is drawn of them."""
+"""Figures of the report: their tables, compared with numbers read by pandas, and what they show."""
 
 import re
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def measured(row: pandas.Series, name: str) -> list[float]:
 
 
 def check(row: pandas.Series, name: str, values: np.ndarray) -> None:
-    """A row of a table against one number for each replication."""
+    """Compare a row of a table with one number per replication."""
     assert row.replications == len(values)
     assert measured(row, name) == pytest.approx(mean_and_interval(values), rel=1e-9, abs=1e-9)
 
@@ -48,14 +48,14 @@ def test_all_figures_are_made(drawn: dict[str, ReportFigure]) -> None:
 
 
 def moved(folder: Path, reading: str, preset: str, replications: int) -> pandas.Series:
-    """What the first sample paths do to MP-LUCB, by which a line over no others is moved."""
+    """Return the correction of a line with fewer replications: mean of MP-LUCB over all minus over these."""
     study, policy, parameters = stored.proposed_policy(folder, reading, preset, "MP-LUCB")
     linear = stored.curve(folder, study, "regret_static", policy, **parameters)
     return linear.mean() - linear[:replications].mean()
 
 
 def check_curves(table: pandas.DataFrame, folder: Path, reading: str) -> None:
-    """R(t) / (M ln t) of a reading, at every checkpoint from 10 on."""
+    """Return R(t) / (M ln t) of a reading at every checkpoint from slot 10."""
     ours = table[table.reading == reading]
     roles = {*BASELINES, *ROLES, *(["genie"] if reading == "rca-sensed" else [])}
     assert set(ours.policy) == roles
@@ -96,7 +96,7 @@ def test_figures_of_other_readings_are_the_stored_regret(drawn: dict[str, Report
 
 
 def test_genie_is_below_all_lines_in_figure_1(drawn: dict[str, ReportFigure]) -> None:
-    """Nothing can beat it: at every checkpoint its mean is the lowest of those with as many replications."""
+    """Its mean is the lowest at every checkpoint among lines with the same replications."""
     table = drawn["figure1"].table
     table = table[(table.reading == "rca-sensed") & (table.replications == SIZE.replications)]
     lowest = table.loc[table.groupby(["scenario", "t"]).regret.idxmin()]
@@ -151,7 +151,7 @@ def test_figure_3_is_the_stored_regret(drawn: dict[str, ReportFigure], whole: Pa
 
 
 def test_figure_4_removes_the_mean_of_each_replication(drawn: dict[str, ReportFigure], whole: Path) -> None:
-    """And widens what is left by Morey's factor, the root of 6/5 for six betas."""
+    """The rest is multiplied by Morey's factor, the square root of 6/5 for six betas."""
     table = drawn["figure4"].table
     assert len(table) == 5 * 6 * 3
     for key in stored.LINEAR_MODEL:
@@ -258,7 +258,7 @@ def test_bars_of_figure_2_are_its_table(drawn: dict[str, ReportFigure], picture:
 
 
 def test_lines_of_figure_3_are_its_table(drawn: dict[str, ReportFigure], picture: Picture) -> None:
-    """Wide, a row for the total and one for its share; narrow, a column for each."""
+    """The wide figure has one row for the total and one for the quotient by M; the narrow one has columns."""
     table = drawn["figure3"].table
     for narrow in (False, True):
         figure = picture("figure3", narrow)

@@ -1,4 +1,4 @@
-"""What is run: sizes, seeds, grids, the rule of choice, and which part needs what."""
+"""Planned studies: sizes, seeds, grids, the choice of parameters, and the studies of each part."""
 
 import re
 from dataclasses import astuple, replace
@@ -56,7 +56,7 @@ def studies_of(part: str) -> list[PlannedStudy]:
 
 
 def test_default_sizes() -> None:
-    """The paper's horizon, and nowhere fewer replications than its five."""
+    """The default has the horizon of the paper and at least its five replications."""
     assert astuple(Size()) == (100_000, 20, 10, 6, 5, 3, 0)
     assert astuple(QUICK) == (10_000, 3, 3, 3, 3, 1, 0)
 
@@ -87,7 +87,7 @@ def test_replications_of_each_study() -> None:
 
 
 def test_main_comparisons_have_all_replications() -> None:
-    """Every baseline and MP-LUCB of a reading: as many as the main reading has."""
+    """Baselines and MP-LUCB have the same replications in every reading."""
     for reading in READINGS:
         assert linear_study(SIZE, reading, "S3", choices()).kind == "fast"
     assert figure3_study(SIZE, MAIN, "MP-LUCB", 2, choices()).kind == figure4_study(SIZE, MAIN).kind == "fast"
@@ -120,7 +120,7 @@ def test_every_folder_belongs_to_one_experiment() -> None:
 
 
 def test_names_of_folders() -> None:
-    """Those of the tests' own way to the results."""
+    """Folder names are those that the test helpers use."""
     assert tuning_study(SIZE, find("cosine"), "S2").folder == "S2-cosine-tuning"
     assert linear_study(SIZE, find("slot-played-0.97"), "S4", choices()).folder == "S4-slot-played-0.97"
     assert neural_study(SIZE, SENSED, "S3").folder == "S3-rca-sensed-neural"
@@ -159,7 +159,7 @@ def test_list_of_parts() -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_all_reported_readings_of_a_part_are_tuned(part: str) -> None:
-    """Only the values that its own tuning runs choose are asked for."""
+    """A part uses only values that its tuning studies choose."""
     tuned = {(reading.key, preset): choices()[reading.key, preset] for reading, preset in tuning_of(part)}
     assert list(reported_of(SIZE, part, tuned))
 
@@ -197,7 +197,7 @@ def test_tuning_studies_contain_the_grids() -> None:
 
 
 def test_figure_3_has_the_policies_with_other_numbers_of_users() -> None:
-    """MP-LUCB with the beta of its own reading."""
+    """MP-LUCB has the beta of its reading."""
     assert tuple((reading.key, role) for reading, role in FIGURE_3) == stored.FIGURE_3
     given = {**choices(10.0), ("rca-sensed", "S1"): TunedParameters(0.1, {})}
     policies = (

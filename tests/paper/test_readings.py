@@ -1,4 +1,4 @@
-"""Every reading is a world and two policies that can be run."""
+"""Readings: scenario settings and two configured policies."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def test_every_reading_is_a_valid_experiment(reading: Reading, preset: str) -> N
 
 
 def test_main_reading_uses_the_presets() -> None:
-    """Contexts that matter, states seen only where they are played, and the whole matrix of each network."""
+    """It has the default perturbation and sensing, and the full matrix of each network."""
     assert MAIN.settings.scenario("S3") == scenario("S3")
     assert CLEAR == 0.7
     assert MAIN.linear == policy("mp-lucb")
@@ -66,7 +66,7 @@ def test_sensing_of_the_readings() -> None:
 
 
 def test_baselines_observe_played_channels_only() -> None:
-    """A reading has baselines of its own, in its own world, or those of a reading on the same sample paths."""
+    """A reading has its own baselines, or those of a reading with the same sample paths."""
     for reading in ALL:
         assert bool(reading.paths) == (reading.key not in stored.OWN_BASELINES)
         owner = find(reading.paths) if reading.paths else reading

@@ -1,4 +1,4 @@
-"""The report: its numbers are the stored ones, it needs nothing beside it, and everybody can read it."""
+"""The report: stored numbers, no external resources, accessible markup."""
 
 import base64
 import csv
@@ -63,7 +63,7 @@ class Element:
 
 
 class Reader(HTMLParser):
-    """A tree of elements; every one that is opened must be closed."""
+    """Parser that builds a tree of elements and checks that each is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -98,14 +98,14 @@ def page(whole: Path) -> Element:
 
 @pytest.fixture(scope="module")
 def claims(whole: Path) -> list[dict[str, str]]:
-    """The rows of claims.csv; tests/paper/test_claims.py compares them with the stored runs."""
+    """Return the rows of claims.csv, which tests/paper/test_claims.py compares with the stored studies."""
     with (whole / "claims.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")
 def partial(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A reproduction of figure 4 alone, with its report, where there was another one."""
+    """Return a reproduction of figure 4 with its report, in a folder that contained another report."""
     place = tmp_path_factory.mktemp("partial") / "out"
     folder = stored.some_studies(whole, place, stored.FIGURE_4_STUDIES.fullmatch)
     (folder / "figures").mkdir()
@@ -144,7 +144,7 @@ def test_report_contains_all_figures(page: Element) -> None:
 
 
 def test_embedded_data_are_the_tables(page: Element, whole: Path, drawn: dict[str, ReportFigure]) -> None:
-    """To seven digits; tests/paper/test_figures.py compares the tables with the stored runs."""
+    """They agree to seven digits; tests/paper/test_figures.py compares the tables with the stored studies."""
     for drawing in drawn.values():
         text = figure_of(page, drawing.name).one("script", type="text/csv").text.lstrip("\n")
         assert text == (whole / "figures" / f"{drawing.name}.csv").read_text()
@@ -208,7 +208,7 @@ HEADLINES = {
 
 
 def headlines(claims: list[dict[str, str]]) -> dict[str, dict[str, dict[str, tuple[str, str]]]]:
-    """For each reading, claim and policy: the verdict, and that against textbook baselines where it is another."""
+    """Return for each reading, claim and policy the verdict, and that with textbook baselines where it differs."""
     found: dict[str, dict[str, dict[str, tuple[str, str]]]] = {}
     for reading in READINGS:
         row = found[reading.title] = {}
@@ -246,7 +246,7 @@ def test_summary_contains_the_verdicts_of_claims_csv(page: Element, claims: list
 
 
 def test_claims_are_summarised_in_sentences(page: Element, judged: list[Judgement]) -> None:
-    """tests/paper/test_summary.py has the sentences."""
+    """The sentences are tested in tests/paper/test_summary.py."""
     short = in_short(judged)
     found = [item.words for item in page.one("section", id="claims").all("li")]
     assert found == [f"{name} {words}. {short[name]}" for name, words in CLAIMS.items()]
@@ -472,7 +472,7 @@ def test_figure_of_a_part_does_not_depend_on_other_parts(whole: Path, partial: P
 def test_listed_replications_are_those_of_the_data(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not those asked for: a part has been extended and another has not, or more is asked for than was run."""
+    """They may differ from those requested, where only some parts were extended."""
     monkeypatch.setattr(paper_report, "report_figures", lambda studies: [])
     kept = re.compile(rf"{stored.FIGURE_4_STUDIES.pattern}|{stored.FIGURE_3_STUDIES.pattern}")
     folder = stored.some_studies(whole, tmp_path / "out", kept.fullmatch)
@@ -541,7 +541,7 @@ def test_svg_contains_no_date(pictures: list[str]) -> None:
 
 
 def test_rounding_of_svg_keeps_digits_of_labels() -> None:
-    """Coordinates are rounded, what is written is not."""
+    """Only coordinates are rounded."""
     from matplotlib.figure import Figure
 
     figure = Figure()

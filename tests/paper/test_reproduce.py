@@ -35,13 +35,13 @@ FIGURE_4 = 5 * 2  # its studies: tuning and betas of five readings
 
 
 def tasks(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """When every task was written, and what it holds."""
+    """Return the modification time and the content of every stored task."""
     found = sorted(folder.glob("studies/*/tasks/*.npz"))
     return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in found}
 
 
 def check_same(folder: Path, whole: Path) -> None:
-    """The studies of figure 4, tasks and tables, are byte for byte those of the whole, and nothing else is there."""
+    """Check that a folder contains exactly the studies of figure 4, byte for byte as in the whole."""
     places = sorted((folder / "studies").iterdir())
     assert len(places) == FIGURE_4
     for place in places:
@@ -54,7 +54,7 @@ def check_same(folder: Path, whole: Path) -> None:
 
 @pytest.fixture
 def figure4(whole: Path, tmp_path: Path) -> Path:
-    """A folder with figure 4 alone, to go on from."""
+    """Return a folder with figure 4 only, which can be continued."""
     return stored.some_studies(whole, tmp_path / "out", stored.FIGURE_4_STUDIES.fullmatch, tasks=True)
 
 
@@ -80,7 +80,7 @@ def test_stored_choices_are_those_of_the_tuning_studies(whole: Path, studies: St
 
 
 def test_processor_time_is_that_of_the_studies(whole: Path, studies: StoredStudies) -> None:
-    """Of every study, what its tasks took."""
+    """The manifest of a study has the sum of the times of its tasks."""
     assert studies.parts
     times = [line.split(",") for p in whole.glob("studies/*/times.csv") for line in p.read_text().splitlines()]
     assert len(times) == len(tasks(whole))
@@ -90,7 +90,7 @@ def test_processor_time_is_that_of_the_studies(whole: Path, studies: StoredStudi
 
 
 def test_static_and_contextual_regret_compare_alike(whole: Path) -> None:
-    """They differ by what is the same for all policies on a path, whether they sense or not."""
+    """Their difference is the same for all policies on a sample path."""
 
     def gap(curve: Callable[..., np.ndarray], reading: str, name: str) -> np.ndarray:
         static, contextual = (curve(whole, reading, "S2", name, f"regret_{kind}") for kind in ("static", "contextual"))
@@ -107,13 +107,13 @@ def test_static_and_contextual_regret_compare_alike(whole: Path) -> None:
 
 
 def test_results_do_not_depend_on_threads_or_other_parts(whole: Path, tmp_path: Path) -> None:
-    """One part alone on two threads; the whole ran on one."""
+    """One part runs on two threads; the whole ran on one."""
     reproduce(tmp_path / "out", SIZE, ["figure4"], threads=2)
     check_same(tmp_path / "out", whole)
 
 
 class Recorder(Progress):
-    """Records what is announced, compiled and done; stops a run when this share of the work is done."""
+    """Observer that records all reports and interrupts the run after a share of the work."""
 
     def __init__(self, stop_at: float = math.inf) -> None:
         self.expected: list[float] = []
@@ -144,7 +144,7 @@ def test_running_again_simulates_nothing(figure4: Path) -> None:
 
 
 def test_progress_adds_up_to_the_announced_work(tmp_path: Path) -> None:
-    """What was found done counts as what was run does, and a network's slots for more than others'."""
+    """Stored work counts as done, and slots of networks count more than others."""
     size = Size(horizon=20, replications=2, fewer=2, neural=2, neural_fewer=2, tuning=1)
     runs = tuning_tasks, linear_tasks, neural_tasks = 19 + 7, 9 * 2 * 4, 9 * 4
     for _ in ("new", "there"):
@@ -156,7 +156,7 @@ def test_progress_adds_up_to_the_announced_work(tmp_path: Path) -> None:
 
 
 def test_more_replications_extend_the_stored_studies(whole: Path, tmp_path: Path) -> None:
-    """Figure 4 is extended; figure 3 is shown with what it has."""
+    """Figure 4 is extended; figure 3 keeps its replications."""
     wanted = re.compile(f"{stored.FIGURE_3_STUDIES.pattern}|{stored.FIGURE_4_STUDIES.pattern}")
     folder = stored.some_studies(whole, tmp_path / "out", wanted.fullmatch, tasks=True)
     before = tasks(folder)
@@ -183,7 +183,7 @@ def test_fewer_replications_use_the_first_stored_ones(figure4: Path, studies: St
 
 
 def test_fewer_tuning_replications_choose_the_same_when_run_and_when_stored(tmp_path: Path) -> None:
-    """A folder that holds more of them than are asked for."""
+    """The folder contains more replications than requested."""
     size = Size(horizon=50, replications=2, fewer=2, neural=2, neural_fewer=2, tuning=4)
     folder = tmp_path / "out"
     reproduce(folder, size, ["figure3"])
@@ -228,7 +228,7 @@ reproduce(Path(sys.argv[1]), SIZE, ["figure4"], threads=2, progress=progress)
 
 
 def test_killed_reproduction_continues_with_equal_results(whole: Path, tmp_path: Path) -> None:
-    """A process that ends at once, without cleaning up."""
+    """The process is killed and cannot clean up."""
     folder = tmp_path / "out"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ended = subprocess.run(
@@ -344,7 +344,7 @@ def test_damaged_study_is_named(whole: Path, tmp_path: Path, name: str, says: st
 
 
 def test_sizes_are_checked() -> None:
-    """Intervals need two replications, and curves begin at slot 10."""
+    """Intervals need two replications; curves begin at slot 10."""
     given = {"horizon": "110", "replications": "5", "fewer": 4, "neural": 3, "neural_fewer": 2, "tuning": 1, "seed": 0}
     assert check_size(**given) == SIZE
     least = {"horizon": 10, "replications": 2, "fewer": 2, "neural": 2, "neural_fewer": 2, "tuning": 1, "seed": 0}
@@ -371,7 +371,7 @@ WITHOUT = {
 
 
 def test_only_complete_parts_count(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A study that is not there, or not finished, takes away the parts that need it and no other."""
+    """A missing or incomplete study removes the parts that need it and no other."""
     loaded = cache(stored_studies.load)  # ten folders share their studies
     monkeypatch.setattr(stored_studies, "load", lambda place: loaded(place.resolve()))
     for number, (missing, parts) in enumerate(WITHOUT.items()):

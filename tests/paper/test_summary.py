@@ -1,4 +1,4 @@
-"""The verdicts in tables and sentences, of judgements made up for the purpose."""
+"""Verdicts in tables and sentences, from constructed judgements."""
 
 from itertools import product
 
@@ -39,7 +39,7 @@ def judged(
 
 
 def both(claim: str, reading: Reading, role: str, tuned: str, textbook: str = "") -> list[Judgement]:
-    """Against tuned baselines and those of the textbook; and by another reference, which is not to be shown."""
+    """Return verdicts with tuned and textbook baselines, and one by another quantity, which is not shown."""
     shown = [judged(claim, reading, role, tuned), judged(claim, reading, role, textbook or tuned, "textbook")]
     other = "holds" if tuned == "fails" else "fails"
     return [*(judged(claim, reading, role, other, a, "another") for a in ("tuned", "textbook")), *shown]

@@ -1,4 +1,4 @@
-"""The simulated world is the one that is described.
+"""Simulated states, contexts and rewards have the distributions of the scenario.
 
 Every share, correlation and mean of a long path lies within five standard errors of its exact value. The standard
 errors are computed from the transition matrices and never from the sample, so that a wrong path cannot excuse itself.
@@ -68,7 +68,7 @@ class Path(NamedTuple):
         return cls(world, theta, states, rewards, contexts)
 
     def of_states(self, tables: tuple[npt.NDArray[np.generic], ...]) -> Floats:
-        """(slots, K) a function of the state, given as one table of its values per channel."""
+        """Return (slots, K) a function of the state, given as one table of values per channel."""
         return np.column_stack([np.asarray(table, float)[self.states[:, k]] for k, table in enumerate(tables)])
 
 
@@ -81,7 +81,7 @@ def path(request: pytest.FixtureRequest) -> Path:
 
 
 def path_parameters(P: Floats) -> Floats:
-    """The stationary distribution, as the solution of linear equations."""
+    """Return the stationary distribution as the solution of linear equations."""
     equations = np.vstack([P.T - np.eye(len(P)), np.ones(len(P))])
     return np.linalg.lstsq(equations, np.append(np.zeros(len(P)), 1.0), rcond=None)[0]
 
@@ -99,7 +99,7 @@ def long_run_variance(P: Floats, f: Floats) -> float:
 
 
 def pair_chain(P: Floats) -> Floats:
-    """The chain of (s_t, s_t+1): from (i, j) to (j, k) with probability P[j, k]."""
+    """Return the chain of (s_t, s_t+1): from (i, j) to (j, k) with probability P[j, k]."""
     S = len(P)
     Q = np.zeros((S, S, S, S))
     for j in range(S):
@@ -108,7 +108,7 @@ def pair_chain(P: Floats) -> Floats:
 
 
 def test_long_run_variance_of_known_chains() -> None:
-    """For two states it is pi (1 - pi) (1 + r) / (1 - r) with r = 1 - p01 - p10; a check of the yardstick itself."""
+    """For two states it is pi (1 - pi) (1 + r) / (1 - r) with r = 1 - p01 - p10."""
     for p01, p10 in ((0.01, 0.08), (0.3, 0.7), (0.9, 0.8)):
         P, share, r = np.array([[1 - p01, p01], [p10, 1 - p10]]), p01 / (p01 + p10), 1 - p01 - p10
         exact = share * (1 - share) * (1 + r) / (1 - r)

@@ -145,7 +145,7 @@ def _add_serve(commands: Any) -> None:
         "--policy", metavar=POLICY, help="a policy, or file.py:NAME (not needed for an allocator that exists)"
     )
     serve.add_argument("--channels", metavar="K", help="number of channels")
-    serve.add_argument("--users", metavar="M", help="channels assigned in a slot, at most")
+    serve.add_argument("--users", metavar="M", help="channels assigned per slot, at most")
     serve.add_argument("--dimension", metavar="d", help="length of a context vector")
     serve.add_argument("--name", help="name of the allocator (default main)")
     serve.add_argument(
