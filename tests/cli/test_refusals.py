@@ -172,7 +172,7 @@ OWN_MODEL = '[scenario]\nbase = "S1"\nperturbation = "user_code.py:{}"\n'
         ("x = 1\n", "loud", "holds no class under @idleband.register_perturbation"),
         (MINE, "mine", "holds no class under @idleband.register_perturbation"),
         (LOUD, "lout", "'lout': did you mean 'loud'?"),
-        (LOUD.replace("def value", "def price"), "loud", "model loud: value is missing; a perturbation model has draw and value"),
+        (LOUD.replace("def value", "def price"), "loud", "value is missing; a perturbation model has draw and value"),
         (LOUD.replace("theta, x", "x"), "loud", "model loud: value must take (theta, x)"),
         (LOUD.replace('"loud"', '"linear"'), "linear", "model linear: this name is taken by a model of the package"),
         (LOUD.replace("return [", "return [float('nan'), "), "loud", "model loud: draw, entry 1 = nan: must be a"),
