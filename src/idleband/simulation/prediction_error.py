@@ -287,8 +287,9 @@ def learned_chains(result: Result, level: float = 0.95) -> "pandas.DataFrame":
     --------
     >>> import idleband as ib
     >>> result = ib.simulate("S4", "mp-belief", horizon=2000, replications=1)
-    >>> ib.learned_chains(result).loc[0, ["channel", "channel_name", "p01"]].tolist()
-    [0, 'ch1', 0.02]
+    >>> table = ib.learned_chains(result)
+    >>> table.channel_name[0], float(table.p01[0])
+    ('ch1', 0.02)
     """
     import pandas
 
