@@ -10,6 +10,7 @@ from idleband.allocator.allocator import Allocator
 from idleband.allocator.events import Decision, Receipt
 from idleband.allocator.explanation import Explanation
 from idleband.errors import (
+    CompilationWarning,
     ConflictError,
     IdlebandError,
     InputError,
@@ -35,6 +36,7 @@ __all__ = [
     "POLICIES",
     "Allocator",
     "AtLeast",
+    "CompilationWarning",
     "ConfiguredPolicy",
     "ConflictError",
     "Decision",

@@ -2,25 +2,34 @@
 
 A kernel is a function that calls a policy: the simulation loop, or one of the two halves of a live slot. Simulation and
 allocator both bind here. A built-in policy always compiles. A user's policy is tried first without and then with
-allocation, and runs interpreted if neither compiles.
+allocation. If neither compiles, it runs interpreted with a warning, or is refused if it must be compiled.
 """
 
 import contextlib
 import hashlib
+import logging
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from idleband import user_code
-from idleband.errors import InputError
+from idleband.errors import CompilationWarning, InputError
 from idleband.kernels import compile
 from idleband.policies.protocol import Policy
+
+log = logging.getLogger("idleband")
+
+# Seconds for which the loop of a policy usually compiles, by the module of its functions.
+USUAL_SECONDS = {"nucb": 60, "belief_nucb": 60, "belief_lucb": 40, "belief": 30, "lucb": 20}
+OTHERWISE = 10
 
 
 class Kernel(NamedTuple):
     run: Callable[..., Any]
     compiled: bool
-    reason: str  # why it is not compiled; empty if it is
+    reason: str  # why it is not compiled, in one line; empty if it is
+    message: str = ""  # the complete message of the compiler
 
 
 class Bindings(NamedTuple):
@@ -35,11 +44,16 @@ class Bindings(NamedTuple):
 def kernel_name(kernel: str, policy: Policy, more: str) -> str:
     """Return the name under which the machine code is cached.
 
-    It contains the module that holds the policy's functions, which names such as mp-lucb and mp-lucb-rca share. For a
-    user's policy it also contains a hash of its name and source, because one module may hold several.
+    It contains the module of the policy's functions, which policies such as mp-lucb and mp-lucb-rca share. For a user's
+    policy it also contains a hash of its name and source, because a module may contain several policies.
     """
-    whose = "" if policy.source is None else hashlib.sha256(f"{policy.name}\0{policy.source}".encode()).hexdigest()[:16]
-    return re.sub(r"\W", "_", f"{kernel}_{policy.select.__module__}_{whose}_{more}")
+    identity = hashlib.sha256(f"{policy.name}\0{policy.source}".encode()).hexdigest()[:16] if policy.source else ""
+    return re.sub(r"\W", "_", f"{kernel}_{policy.select.__module__}_{identity}_{more}")
+
+
+def usual_seconds(policy: Policy) -> int:
+    """Return how many seconds the first compilation of a policy usually takes."""
+    return USUAL_SECONDS.get(policy.select.__module__.rpartition(".")[2], OTHERWISE)
 
 
 def bind_policy(
@@ -54,14 +68,14 @@ def bind_policy(
 
     Calling the kernel with the arguments `trial` must do nothing; it shows whether the kernel compiles.
     """
+    cached = policy.cacheable and more.cacheable
+    if not (cached and compile.is_cached(name)):
+        log.info("compiling %s, usually %d s, once", policy.name, usual_seconds(policy))
     if policy.source is None:
-        run = compile.specialise(
-            kernel, name, functions | more.functions, cached=more.cacheable, allocates=more.allocates
-        )
+        run = compile.specialise(kernel, name, functions | more.functions, cached=cached, allocates=more.allocates)
         compile.call(run, *trial)
         return Kernel(run, True, "")
     plain = {key: getattr(f, "py_func", f) for key, f in functions.items()}
-    cached = policy.cacheable and more.cacheable
     for allocates in (True,) if more.allocates else (False, True):
         try:
             jitted = {key: compile.jit(f, allocates=allocates) for key, f in plain.items()} | more.functions
@@ -70,8 +84,36 @@ def bind_policy(
             compile.call(run, *trial)
             return Kernel(run, True, "")
         except Exception as error:  # the trial does nothing, so this is an error of the compiler
-            reason = compile.reason(error)
-    return Kernel(compile.interpreted(kernel, name, plain | more.functions), False, reason)
+            reason, message = compile.reason(error), str(error).strip()
+    return Kernel(compile.interpreted(kernel, name, plain | more.functions), False, reason, message)
+
+
+_warned: set[tuple[str, str | None]] = set()
+
+
+def check_compiled(policy: Policy, kernel: Kernel) -> Kernel:
+    """Return the kernel; if it is not compiled, warn once per policy, or raise InputError if it must be compiled."""
+    if kernel.compiled or policy.source is None:
+        return kernel
+    message = kernel.message or kernel.reason
+    file, line = _place(policy, message)
+    text = f"policy {policy.name} does not compile ({file}, line {line})"
+    if policy.compiled == "require":
+        raise InputError(f"{text}: {message}")
+    if policy.key not in _warned:
+        _warned.add(policy.key)
+        text = f"{text} and runs interpreted, several times slower. The compiler's reason:\n{message}"
+        warnings.warn_explicit(text, CompilationWarning, file, line)
+    return kernel
+
+
+def _place(policy: Policy, message: str) -> tuple[str, int]:
+    """Return the file and line that a compiler message refers to, or those of the policy's `select`."""
+    code = getattr(policy.select, "py_func", policy.select).__code__
+    # Numba shows paths relative to the working directory, and the innermost place last.
+    places = re.findall(r'File "([^"]+)", line (\d+)', message)
+    lines = [int(line) for file, line in places if code.co_filename.endswith(file.lstrip("./"))]
+    return code.co_filename, lines[-1] if lines else code.co_firstlineno
 
 
 @contextlib.contextmanager

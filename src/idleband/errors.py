@@ -39,6 +39,13 @@ class StorageError(IdlebandError):
     """A file cannot be written or read back, for example because the disk is full."""
 
 
+class CompilationWarning(UserWarning):
+    """A user's policy does not compile and runs interpreted, which is several times slower.
+
+    The message contains the file, the line and the compiler's reason.
+    """
+
+
 def shown(value: object) -> str:
     """Return a short representation of any value for a message."""
     try:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from idleband.allocator import slot_kernels
-from idleband.binding import Bindings, Kernel, bind_policy, kernel_name, policy_errors
+from idleband.binding import Bindings, Kernel, bind_policy, check_compiled, kernel_name, policy_errors
 from idleband.errors import InputError
 from idleband.kernels import compile
 from idleband.kernels.packed_state import PackedState, pack, unpacked
@@ -74,11 +74,15 @@ def _kernels(configured: ConfiguredPolicy, values: tuple[Any, ...]) -> tuple[Ker
     except Exception as error:
         if configured.policy.source is None:
             raise
-        return _interpreted_kernels(configured, values, compile.reason(error))  # the state cannot be compiled
+        kernel = Kernel(pack, False, compile.reason(error), str(error))  # the state cannot be compiled
+        check_compiled(configured.policy, kernel)
+        return _interpreted_kernels(configured, values, kernel.reason)
     setup = values[0]
     choose, learn = (_kernel(configured, name, packed, setup.K, setup.d) for name in KERNELS)
     if choose.compiled and learn.compiled:
         return choose, learn, packed
+    for kernel in (choose, learn):
+        check_compiled(configured.policy, kernel)
     return _interpreted_kernels(configured, values, choose.reason + learn.reason)
 
 

@@ -4,11 +4,12 @@ import importlib
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
 from idleband.cli.parser import build_parser
-from idleband.errors import IdlebandError, InputError
+from idleband.errors import CompilationWarning, IdlebandError, InputError
 
 # Status codes of the process.
 SUCCESS, FAILURE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character shows its code
             stream.reconfigure(errors="backslashreplace")
+    warnings.simplefilter("ignore", CompilationWarning)  # results say it in a note
     try:
         try:
             options = build_parser().parse_args(arguments)

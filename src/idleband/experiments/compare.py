@@ -10,7 +10,7 @@ from idleband.experiments.spec import experiment
 from idleband.experiments.store import read_results
 from idleband.experiments.study import Study
 from idleband.policies.protocol import Policy
-from idleband.policies.registry import ConfiguredPolicy, PolicyLike, policy
+from idleband.policies.registry import Compiled, ConfiguredPolicy, PolicyLike, policy, require_compiled
 from idleband.scenario.build import ScenarioLike
 from idleband.scenario.build import scenario as build_scenario
 from idleband.validation import WholeNumber
@@ -28,6 +28,7 @@ def compare(
     seed: WholeNumber = 0,
     out: str | Path | None = None,
     threads: int | None = None,
+    compiled: Compiled = "auto",
 ) -> Study:
     """Run several policies on the same sample paths.
 
@@ -49,6 +50,8 @@ def compare(
         replications extend it.
     threads : int, optional
         Number of threads; by default all processor cores.
+    compiled : {"auto", "require"}
+        With "require", a user's policy that does not compile is refused instead of run interpreted with a warning.
 
     Returns
     -------
@@ -68,7 +71,7 @@ def compare(
     >>> study.difference("mp-ucb", "mp-random").low > 0
     True
     """
-    configured = [policy(one) for one in _flat(policies)]
+    configured = [require_compiled(policy(one), compiled) for one in _flat(policies)]
     spec = experiment(build_scenario(scenario), configured, horizon, replications, seed)
     return run_experiment(spec, None if out is None else Path(out), threads=threads)
 

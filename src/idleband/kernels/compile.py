@@ -51,7 +51,11 @@ def compiler() -> Any:
     def float_of_flag(value: Any) -> Any:
         """Implement float(flag), which Numba does not have."""
         if isinstance(value, numba.types.Boolean):
-            return lambda value: 1.0 if value else 0.0
+
+            def implementation(value: Any) -> float:
+                return 1.0 if value else 0.0
+
+            return implementation
         return None
 
     return numba
@@ -145,6 +149,12 @@ def specialise(
         return numba.njit(cache=True, **options)(clone)
     finally:
         config.CACHE_DIR = before
+
+
+def is_cached(name: str) -> bool:
+    """Return whether the cache on disk has machine code of a specialised loop."""
+    folder = None if INTERPRETED else cache_folder()
+    return folder is not None and any(folder.glob(f"*/*.{name}-*.nbc"))
 
 
 def bind(function: Callable[..., Any], bindings: Mapping[str, Any], *, allocates: bool = False) -> Any:

@@ -52,6 +52,7 @@ RESERVED = frozenset(
         "seed",
         "record",
         "threads",
+        "compiled",
     ]
 )
 

@@ -130,6 +130,7 @@ class Policy:
     fixed: frozenset[str] = frozenset()  # parameters that cannot be set because they define the policy
     preset: dict[str, Any] = field(default_factory=dict)  # defaults that differ from those of `params`
     source: str | None = None  # hash of the user's file; None for built-in policies
+    compiled: str = field(default="auto", compare=False)  # "require": refuse the policy if it does not compile
     cacheable: bool = True  # whether machine code may be cached; false for classes defined interactively
 
     def __repr__(self) -> str:

@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeVar, cast
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from idleband import user_code
 from idleband.errors import InputError, check_name, unknown
@@ -27,6 +28,7 @@ from idleband.policies.configured import ConfiguredPolicy as ConfiguredPolicy
 from idleband.policies.configured import split_parameters
 from idleband.policies.parameters import public_name
 from idleband.policies.protocol import CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, Policy
+from idleband.validation import choice
 
 C = TypeVar("C")
 
@@ -247,6 +249,20 @@ def _find(source: Any) -> Policy:
     return POLICIES[source]
 
 
+Compiled = Literal["auto", "require"]
+
+
+def require_compiled(configured: ConfiguredPolicy, compiled: Compiled) -> ConfiguredPolicy:
+    """Return a configured policy that is refused if `compiled` is "require" and it does not compile."""
+    if _compiled_option(compiled) == "auto":
+        return configured
+    return replace(configured, policy=replace(configured.policy, compiled=compiled))
+
+
+def _compiled_option(compiled: object) -> str:
+    return choice(compiled, "compiled", ("auto", "require"))
+
+
 # --- users' policies -------------------------------------------------------------------------------------------------
 
 
@@ -263,16 +279,19 @@ ARGUMENTS = {
 OPTIONAL = ("predict",)
 
 
-def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
+def register(cls: type[C] | None = None, /, *, name: str | None = None, compiled: Compiled = "auto") -> Any:
     """Register a class that contains `init`, `select`, `update` and optionally `Params` as a policy.
 
     Used as a class decorator. The class only groups functions; they take no ``self``. The first line of its docstring
-    becomes the description. The policy runs compiled if it can be compiled, and interpreted otherwise.
+    becomes the description.
 
     Parameters
     ----------
     name : str, optional
         Name of the policy; the name of the class by default.
+    compiled : {"auto", "require"}
+        What happens if the policy does not compile: by default it runs interpreted, with a `CompilationWarning`; with
+        ``"require"`` it is refused with an `InputError`.
 
     Returns
     -------
@@ -312,7 +331,7 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None) -> Any:
             public, user_code.description_of(cls, "a user's policy"), cls.__module__,
             vars(cls).get("Params", _NoParams),
             functions["init"], functions["select"], functions["update"], functions.get("predict"),
-            source=source, cacheable=cacheable,
+            source=source, cacheable=cacheable, compiled=_compiled_option(compiled),
         )  # fmt: skip
         made.parameters  # noqa: B018  (an unusable Params is refused here, not at the first run)
         cls._idleband_policy = made  # type: ignore[attr-defined]

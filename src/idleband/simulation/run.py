@@ -10,7 +10,7 @@ from typing import Any
 
 from idleband import user_code
 from idleband.arrays import Floats, Words
-from idleband.binding import Bindings, Kernel, bind_policy, kernel_name, policy_errors
+from idleband.binding import Bindings, Kernel, bind_policy, check_compiled, kernel_name, policy_errors
 from idleband.channels import channel_text
 from idleband.errors import InputError
 from idleband.kernels import compile
@@ -57,7 +57,7 @@ def policy_loop(policy: Policy, model: PerturbationModel, memory: Callable[[], t
             if name not in _loops:
                 functions = {"select": policy.select, "update": policy.update}
                 _loops[name] = bind_policy(loop.run, name, policy, functions, bindings, (*memory(), 0, 0))
-    return _loops[name]
+    return check_compiled(policy, _loops[name])
 
 
 @cache

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from idleband import validation
 from idleband.errors import InputError
-from idleband.policies.registry import ConfiguredPolicy, PolicyLike, policy
+from idleband.policies.registry import Compiled, ConfiguredPolicy, PolicyLike, policy, require_compiled
 from idleband.scenario.build import ScenarioLike
 from idleband.scenario.build import scenario as build_scenario
 from idleband.scenario.reward import reward
@@ -35,6 +35,7 @@ def simulate(
     seed: WholeNumber = 0,
     record: Literal["slots"] | None = None,
     threads: int | None = None,
+    compiled: Compiled = "auto",
     **parameters: Any,
 ) -> Result:
     """Run one policy on a scenario.
@@ -55,6 +56,8 @@ def simulate(
         "slots" keeps every slot of a short run in `result.slots`, one row per replication, slot and channel.
     threads : int, optional
         Number of threads; by default all processor cores.
+    compiled : {"auto", "require"}
+        With "require", a user's policy that does not compile is refused instead of run interpreted with a warning.
     **parameters
         Parameters of the policy.
 
@@ -74,7 +77,8 @@ def simulate(
     >>> result.regret("static").shape, int(result.plays.sum())
     ((2, 50), 10000)
     """
-    described, configured = build_scenario(scenario), policy(policy_, **parameters)
+    described = build_scenario(scenario)
+    configured = require_compiled(policy(policy_, **parameters), compiled)
     T, R, seed = check_size(horizon, replications, seed)
     if record not in (None, "slots"):
         raise InputError(f"record = {record!r}: must be 'slots' or left out")

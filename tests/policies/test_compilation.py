@@ -1,0 +1,99 @@
+"""Compilation of users' policies: conversions that compile, warnings, and `compiled="require"`."""
+
+import logging
+import warnings
+from pathlib import Path
+
+import pytest
+
+import idleband as ib
+from idleband import binding
+from idleband.kernels.compile import INTERPRETED
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+
+TEMPLATE = """import idleband as ib
+
+@ib.register{options}
+class Own:
+    def init(setup):
+        return ()
+    def select(setup, state, slot, picks):
+        for k in range(setup.K):
+            slot.indices[k] = {index}
+        return ib.top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
+    def update(setup, state, slot, feedback):
+        pass
+"""
+INDEX_LINE = 9
+NOT_COMPILED = "len({'a': k}) + k"
+
+
+def own_policy(folder: Path, index: str, options: str = "") -> str:
+    path = folder / "mine.py"
+    path.write_text(TEMPLATE.format(index=index, options=options) + f"# {folder}\n")  # not known from another test
+    return f"{path}:Own"
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "float(slot.available[k])",
+        "int(slot.available[k])",
+        "float(slot.contexts[k, 0] > 0.5)",
+        "int(slot.contexts[k, 0] > 0.5) + bool(k)",
+        "float(setup.threshold) + float(setup.good[k, 0]) + float(k) + int(slot.contexts[k, 0])",
+    ],
+)
+def test_conversions_compile(tmp_path: Path, index: str) -> None:
+    result = ib.simulate("S1", own_policy(tmp_path, index), horizon=20, replications=1, compiled="require")
+    assert result.note == ""
+
+
+def test_conversions_give_the_values_of_python(tmp_path: Path) -> None:
+    index = "2.0 * float(slot.contexts[k, 0] > 0.5) + int(slot.contexts[k, 1] > 0.5)"
+    compiled = ib.simulate("S1", own_policy(tmp_path, index), horizon=100, replications=1)
+    interpreted = ib.simulate("S1", own_policy(tmp_path, f"{index} + 0 * len({{'a': k}})"), horizon=100, replications=1)
+    assert (compiled.note, bool(interpreted.note)) == ("", True)
+    assert compiled.plays.tolist() == interpreted.plays.tolist()
+
+
+def test_a_policy_that_does_not_compile_warns_once_with_place_and_reason(tmp_path: Path) -> None:
+    source = own_policy(tmp_path, NOT_COMPILED)
+    with pytest.warns(ib.CompilationWarning) as caught:
+        ib.simulate("S1", source, horizon=5, replications=1)
+    (warning,) = caught
+    file = source.removesuffix(":Own")
+    assert (warning.filename, warning.lineno) == (file, INDEX_LINE)
+    message = str(warning.message)
+    assert message.startswith(f"policy Own does not compile ({file}, line {INDEX_LINE}) and runs interpreted")
+    assert len(message.splitlines()) > 3
+    assert "len" in message
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ib.simulate("S1", source, horizon=5, replications=1)
+        ib.Allocator(source, channels=3, users=1, dimension=1)
+
+
+def test_a_policy_that_must_be_compiled_is_refused(tmp_path: Path) -> None:
+    place = rf"policy Own does not compile \(.*mine.py, line {INDEX_LINE}\): .*len"
+    source = own_policy(tmp_path, NOT_COMPILED)
+    for refused in (
+        lambda: ib.simulate("S1", source, horizon=5, replications=1, compiled="require"),
+        lambda: ib.compare("S1", [source], horizon=5, replications=1, compiled="require"),
+        lambda: ib.simulate(
+            "S1", own_policy(tmp_path, NOT_COMPILED, '(compiled="require")'), horizon=5, replications=1
+        ),
+        lambda: ib.Allocator(source, channels=3, users=1, dimension=1),
+    ):
+        with pytest.raises(ib.InputError, match=place):
+            refused()
+    with pytest.raises(ib.InputError, match="compiled = 'always'"):
+        ib.simulate("S1", "mp-ucb", horizon=5, replications=1, compiled="always")  # type: ignore[arg-type]
+
+
+def test_first_compilation_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "idleband"):
+        ib.simulate("S1", own_policy(tmp_path, "k"), horizon=5, replications=1)
+    assert [record.message for record in caplog.records] == ["compiling Own, usually 10 s, once"]
+    assert binding.usual_seconds(ib.policy("mp-nucb").policy) > binding.usual_seconds(ib.policy("mp-ucb").policy)
