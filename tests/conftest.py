@@ -1,4 +1,4 @@
-"""A throw-away folder for compiled code, shared by all test processes, and helpers that several tests need."""
+"""A temporary folder for compiled code, shared by all test processes, and fixtures that several tests use."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-# No deadline, because a first call compiles; the same examples every time, because a test must not flake.
+# No deadline, because a first call compiles; the same examples in every run, so that results are reproducible.
 hypothesis.settings.register_profile("idleband", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("idleband")
 
@@ -26,8 +26,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Grouped(LoadScopeScheduling):  # type: ignore[misc]
-    """Tests that compile the same code run in the same process. (In pytest 9.2 the marks of pytest-xdist 3.8 group
-    nothing.)"""
+    """Run tests that compile the same code in the same process.
+
+    The marks of pytest-xdist 3.8 have no effect in pytest 9.2, so this overrides a private method, which
+    tests/test_private_interfaces.py checks.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
@@ -38,14 +41,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Grouped:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of policies first: then each loop is compiled once, and all others, subprocesses too, find it in the shared
-    folder. Of them the networks', which take longest."""
+    """Run tests of policies first, so that each loop is compiled once and found in the shared folder by other tests.
+
+    The policies that take longest to compile come first.
+    """
     items.sort(key=lambda item: turn_of(group_of(item.nodeid)))
 
 
 def group_of(nodeid: str) -> str:
-    """The module of the policy that a test is about; the package of the paper, whose tests share a reproduction; else
-    the test's file, or the test itself where it does all its work in processes of its own."""
+    """Return the group of a test, whose tests run in one process.
+
+    The module of the policy under test, the folder of the paper's tests (they share a reproduction), or the test's
+    file; the test itself where it only starts subprocesses.
+    """
     path, _, test = nodeid.partition("::")
     folder, file = Path(path).parent, Path(path).stem.removeprefix("test_")
     if folder == Path("tests/contracts"):
@@ -58,28 +66,28 @@ def group_of(nodeid: str) -> str:
 
 
 def contract_of(test: str) -> str:
-    """The module of the policy in the brackets of a contract's name; a contract of all policies stands alone."""
-    from tests.contracts.cases import CASES  # not earlier: the folder for compiled code must be set before
+    """Return the module of the policy in the parameters of a contract test; a test of all policies is its own group."""
+    from tests.contracts.cases import CASES  # after the folder for compiled code is set
 
     _, _, case = test.partition("[")
     labels = [label for label in CASES if case.startswith(label)]
     return CASES[max(labels, key=len)].policy.select.__module__.rpartition(".")[2] if labels else test
 
 
-LONGEST_COMPILATION_FIRST = ("nucb", "belief_nucb", "belief_lucb")
+SLOW_TO_COMPILE = ("nucb", "belief_nucb", "belief_lucb")
 
 
 def turn_of(group: str) -> int:
-    """Groups of one turn keep their order: the slowest, other policies and what stands alone, then files."""
-    if group in LONGEST_COMPILATION_FIRST:
-        return LONGEST_COMPILATION_FIRST.index(group)
-    return len(LONGEST_COMPILATION_FIRST) + group.endswith(".py")
+    """Return the position of a group: slow policies, then other policies and single tests, then files."""
+    if group in SLOW_TO_COMPILE:
+        return SLOW_TO_COMPILE.index(group)
+    return len(SLOW_TO_COMPILE) + group.endswith(".py")
 
 
 @pytest.fixture(autouse=True)
 def own_registry() -> Iterator[None]:
-    """Policies and models that a test registers are forgotten after it."""
-    from idleband import POLICIES  # not earlier: the folder for compiled code must be set before
+    """Remove the policies and models that a test registers."""
+    from idleband import POLICIES  # after the folder for compiled code is set
     from idleband.scenario.perturbation import PERTURBATION_MODELS
 
     before = dict(POLICIES), dict(PERTURBATION_MODELS)
@@ -91,7 +99,7 @@ def own_registry() -> Iterator[None]:
 
 @pytest.fixture
 def idleband(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """The command, run in an empty folder as a user would run it."""
+    """Return a function that runs the command in an empty folder."""
 
     def run(*arguments: object, timeout: float = 120, **options: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "idleband", *map(str, arguments)]

@@ -1,6 +1,6 @@
-"""A user's own policy file, for the tests that need one: the first M channels from a parameter on."""
+"""Source of a user's policy for tests: M channels in order, starting at a parameter."""
 
-# It does not compile, because of object(), so that no test waits for the compiler.
+# object() does not compile, so that tests do not wait for the compiler.
 MINE = """
 from typing import Annotated, NamedTuple
 import idleband

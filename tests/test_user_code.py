@@ -39,7 +39,7 @@ def test_the_text_of_a_file_is_kept_when_the_file_changes(tmp_path: Path) -> Non
     assert user_code.file_of("of no file") is None
 
 
-def test_what_a_file_makes_twice_under_one_name_is_told_apart() -> None:
+def test_two_classes_of_one_name_in_a_file_are_different() -> None:
     def model(shift: float) -> Any:
         members = {"draw": lambda rng, dimension, clear: [clear], "value": lambda theta, x: x[0] + shift}
         ib.register_perturbation(name="shifted")(type("Own", (), {**members, "__module__": __name__}))

@@ -1,5 +1,7 @@
-"""What users write themselves, policies and perturbation models: bundles of functions in a class, in files of their
-own. Their files are loaded here, their sources told apart, and their mistakes told in one line."""
+"""Policies and perturbation models of users: loading their files, identifying their sources, reporting their errors.
+
+Both are classes that only group functions.
+"""
 
 import hashlib
 import inspect
@@ -18,7 +20,7 @@ from idleband.errors import InputError, unknown
 def functions_of(
     cls: type, what: str, arguments: Mapping[str, str], optional: Sequence[str] = ()
 ) -> dict[str, Callable[..., Any]]:
-    """The functions of a bundle, checked for the arguments they must take. `what` is "policy NAME" or "model NAME"."""
+    """Return the functions of a class, checked for their arguments; `what` is "policy NAME" or "model NAME"."""
     functions: dict[str, Callable[..., Any]] = {}
     for part, expected in arguments.items():
         if part in optional and part not in vars(cls):
@@ -44,18 +46,18 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
 
 
 def description_of(cls: type, otherwise: str) -> str:
-    """The first line of a docstring."""
+    """Return the first line of the docstring of a class."""
     return (inspect.getdoc(cls) or otherwise).splitlines()[0]
 
 
 def as_input_error(what: str, error: Exception) -> InputError:
-    """Whatever a user's own code raised, in one line, with its place."""
+    """Return an exception of user code as an InputError of one line with file and line number."""
     at = traceback.extract_tb(error.__traceback__)[-1]
     return InputError(f"{what}: {type(error).__name__}: {error} ({at.filename}, line {at.lineno})")
 
 
 def passed(error: Exception, function: Callable[..., Any]) -> bool:
-    """Whether an error came through a function; compiled code tells no more than the line that raised it."""
+    """Return whether an error came from a function; compiled code only reports the line that raised it."""
     code = getattr(function, "__code__", None)
     if code is None:
         return False
@@ -69,10 +71,10 @@ def passed(error: Exception, function: Callable[..., Any]) -> bool:
 
 
 def source_of(cls: type, what: str) -> tuple[str, bool]:
-    """What identifies the source of a user's class, and whether compiled code of it may be kept.
+    """Return an identifier of the source of a class, and whether its machine code may be cached.
 
-    A hash of its file. What was typed into an interpreter has none, and may depend on anything that was typed before:
-    it is another one each time. So is what a file makes a second time under the same name.
+    The identifier is a hash of the file. A class that was defined interactively may depend on earlier input and gets a
+    new identifier each time, and so does a second class of the same name in one file.
     """
     if cls.__module__ in _loading:
         return _loading[cls.__module__].source, True
@@ -90,12 +92,12 @@ _made: set[tuple[str, str]] = set()
 
 
 def place_of(cls: type) -> Path | None:
-    """The file that a class is being loaded from by `file.py:name`; None for any other."""
+    """Return the file that a class is being loaded from through `file.py:name`, or None."""
     return _loading[cls.__module__].path if cls.__module__ in _loading else None
 
 
 def file_of(source: str | None) -> tuple[str, bytes] | None:
-    """The name (without .py) and the text of the file with this source, if it was loaded by `file.py:name`."""
+    """Return name (without .py) and text of the file with this source, if it was loaded through `file.py:name`."""
     return _texts.get(source)
 
 
@@ -110,12 +112,12 @@ class _Loading(NamedTuple):
 
 
 _files: dict[Path, _Loaded] = {}
-_texts: dict[str | None, tuple[str, bytes]] = {}  # of all that was loaded, also of what was changed since
-_loading: dict[str, _Loading] = {}  # by the names of the modules
+_texts: dict[str | None, tuple[str, bytes]] = {}  # all loaded texts, including files that changed since
+_loading: dict[str, _Loading] = {}  # by module name
 
 
 def find(source: str, what: str, mark: str, decorator: str) -> Any:
-    """What a decorator left as the attribute `mark` on the class that `file.py:name` means."""
+    """Return what a decorator stored as the attribute `mark` of the class given as `file.py:name`."""
     file, _, name = source.rpartition(":")
     path = Path(file)
     candidates: dict[str, Any] = {}
@@ -132,16 +134,16 @@ def find(source: str, what: str, mark: str, decorator: str) -> Any:
 
 
 def _load(shown: Path) -> Any:
-    """The module that a user's file makes. Not by the import system, whose byte code may be a second old."""
+    """Load a user's file as a module, without the import system, whose byte code may be out of date."""
     try:
         path = shown.resolve()
         text = path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+    except (OSError, ValueError) as error:  # ValueError: not a possible file name
         raise InputError(f"{shown}: {getattr(error, 'strerror', None) or error}") from None
     source = hashlib.sha256(text).hexdigest()
     if path in _files and _files[path].source == source:
         return _files[path].module
-    # A name of its own for every path and content: compiled code is found again by it.
+    # The name depends on path and content, because machine code is cached under it.
     identity = hashlib.sha256(str(path).encode() + source.encode()).hexdigest()[:12]
     module = types.ModuleType(re.sub(r"\W", "_", f"idleband_user_{path.stem}_{identity}"))
     module.__file__ = str(path)

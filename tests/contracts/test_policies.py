@@ -38,7 +38,7 @@ def leaves(state: Any) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("where", SCENARIOS)
 @pytest.mark.parametrize("label", CASES)
-def test_picks_and_state(label: str, where: str) -> None:
+def test_picks_are_valid_and_state_stays_finite(label: str, where: str) -> None:
     """M distinct available channels in every slot (all of them, if fewer are available); everything stays finite."""
     scenario, slots = SCENARIOS[where], 200
     rows = scenario.available
@@ -100,7 +100,7 @@ def allocator_for(label: str, scenario: ib.Scenario, **settings: Any) -> ib.Allo
 
 
 @pytest.mark.parametrize("label", CASES)
-def test_an_allocator_fed_with_a_scenario_does_what_simulate_does(label: str) -> None:
+def test_allocator_on_a_sample_path_equals_simulate(label: str) -> None:
     """The same choices in every slot and bitwise the same memory and random numbers at the end, though it is saved and
     loaded midway; then it keeps to the rules where a live station does not keep to the simulation's."""
     for where in ("S1", "coming and going", "reward feedback", "three states"):
@@ -172,7 +172,7 @@ def as_it_comes(label: str, scenario: ib.Scenario, slots: int) -> None:
 
 
 @pytest.mark.parametrize("label", CASES)
-def test_more_channels_than_a_handful(label: str) -> None:
+def test_policies_with_300_channels(label: str) -> None:
     """K = 300, M = 60: selection takes its other path, and nothing is out of bounds."""
     scenario = ib.scenario(p01=[0.1] * 300, p10=[0.1 + 0.8 * k / 300 for k in range(300)], users=60)
     result = ib.simulate(scenario, CASES[label], horizon=200, replications=1)

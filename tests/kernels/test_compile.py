@@ -34,14 +34,14 @@ def test_a_second_process_does_not_compile_again(tmp_path: Path) -> None:
     assert hits_and_misses(tmp_path) == (1, 0)
 
 
-def test_where_nothing_can_be_written_it_compiles_all_the_same(tmp_path: Path) -> None:
+def test_compiles_without_a_writable_cache(tmp_path: Path) -> None:
     (tmp_path / "a-file").write_text("")
     for _ in range(2):
         hits, _ = hits_and_misses(tmp_path / "a-file")
         assert hits == 0
 
 
-def test_the_folder_is_keyed_on_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_depends_on_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDLEBAND_CACHE_DIR", str(tmp_path))
     folder = compile.cache_folder.__wrapped__
     first = folder()
@@ -50,7 +50,7 @@ def test_the_folder_is_keyed_on_the_sources(tmp_path: Path, monkeypatch: pytest.
     assert folder() != first
 
 
-def test_old_versions_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_of_old_versions_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDLEBAND_CACHE_DIR", str(tmp_path))
     old, recent, foreign = "0123456789abcdef", "fedcba9876543210", "thesis"
     folder = tmp_path / "compiled"
@@ -62,7 +62,7 @@ def test_old_versions_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / old).exists()
 
 
-def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_cache_without_a_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     def homeless() -> Path:
         raise RuntimeError("could not determine home directory")
 

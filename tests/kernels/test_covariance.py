@@ -124,7 +124,7 @@ def test_only_rows_of_the_vector_are_touched(kind: int) -> None:
                     assert np.array_equal(array[0, block], earlier[0, block])
 
 
-def test_a_vector_of_zeros_has_no_width_and_teaches_nothing() -> None:
+def test_zero_vector_has_zero_width_and_leaves_a_unchanged() -> None:
     for kind in (FULL, BLOCK, DIAGONAL):
         covariance, vectors = new_covariance(kind, 1, 2, 3, 0.5), new_vectors(kind, 1, 2, 3)
         put(vectors, 0, np.arange(1.0, 7))
@@ -151,7 +151,7 @@ def test_a_width_is_never_negative(kind: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [FULL, BLOCK])
-def test_the_inverse_is_made_anew_on_schedule(kind: int) -> None:
+def test_inverse_is_recomputed_on_schedule(kind: int) -> None:
     """After REFRESH S vectors of a block, from A and not a vector earlier: what is wrong until then is right then."""
     rng = np.random.default_rng(4)
     covariance, vectors = new_covariance(kind, 2, 2, 3, 0.2), new_vectors(kind, 1, 2, 3)
@@ -194,7 +194,7 @@ def test_inversion_reads_the_lower_triangle(S: int, lambda_: float, seed: int) -
     assert np.isnan(A_inv[1, 1]).all()
 
 
-def test_inversion_stays_finite_where_rounding_has_eaten_lambda() -> None:
+def test_inversion_stays_finite_when_lambda_is_lost_to_rounding() -> None:
     """A that is no longer positive definite has an inverse that is, with entries of 1/lambda at most."""
     A, A_inv = np.full((1, 1, 3, 3), 1e6), np.zeros((1, 1, 3, 3))
     A[0, 0] -= np.diag([0, 1e-7, 1e-7])

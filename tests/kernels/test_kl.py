@@ -29,13 +29,13 @@ def by_root_finder(mean: float, budget: float) -> float:
 @pytest.mark.parametrize("mean", MEANS)
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("start", [1.0, 0.0, 0.5, 0.999])
-def test_against_a_root_finder(mean: float, budget: float, start: float) -> None:
+def test_kl_upper_equals_a_root_finder(mean: float, budget: float, start: float) -> None:
     found = kl_upper(mean, budget, start, negative_entropy(mean))
     assert abs(found - by_root_finder(mean, budget)) < 1e-9
 
 
 @given(st.floats(0, 1), st.floats(0, 40), st.floats(0, 1))
-def test_anywhere(mean: float, budget: float, start: float) -> None:
+def test_kl_upper_for_random_arguments(mean: float, budget: float, start: float) -> None:
     found = kl_upper(mean, budget, start, negative_entropy(mean))
     assert mean - 1e-12 <= found <= 1.0
     assert abs(found - by_root_finder(mean, budget)) < 1e-7

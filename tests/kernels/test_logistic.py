@@ -54,7 +54,7 @@ def fitted(x: Floats, y: Floats, ridge: float) -> tuple[Floats, Floats]:
 
 
 @pytest.mark.parametrize("name", TRUTHS)
-def test_one_at_a_time_is_nearly_all_at_once(name: str) -> None:
+def test_sequential_fit_is_close_to_the_batch_fit(name: str) -> None:
     """Every sample is weighed where the estimate was when it came, so the first few count a little wrong, and less the
     more there are: after 20,000 the estimate is within a standard deviation and each variance within a fifth."""
     x, y = sample(TRUTHS[name], 20_000, seed=0)
@@ -75,7 +75,7 @@ def test_one_sample_is_exact(ridge: float, y: float) -> None:
     np.testing.assert_allclose(A_inv, covariance, rtol=1e-5)
 
 
-def test_a_sure_and_wrong_model_is_not_overthrown_by_one_sample() -> None:
+def test_one_sample_does_not_overturn_a_confident_wrong_model() -> None:
     """The score moves to where prior and sample balance, however far it was off and however wide it was. (At a score of
     -3.05 and these q Newton's steps alone would go to and fro.)"""
     rng = np.random.default_rng(0)
@@ -101,8 +101,8 @@ def test_few_samples_of_many_entries() -> None:
 
 
 @pytest.mark.parametrize("name", TRUTHS)
-def test_the_truth_is_within_its_uncertainty(name: str) -> None:
-    """In 100 lives: the error of theta in its own standard deviations has a mean square near 1. Of a normal model that of
+def test_posterior_covers_the_true_parameters(name: str) -> None:
+    """In 100 runs the error of theta in standard deviations has a mean square near 1. Of a normal model that of
     a life in d = 4 directions has variance 2 / 4, so the mean of 100 lives a standard deviation of 0.07; 0.75 to 1.4
     leaves over three to either side, and some for the first samples."""
     truth, squares = TRUTHS[name], []
@@ -115,7 +115,7 @@ def test_the_truth_is_within_its_uncertainty(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TRUTHS)
-def test_predicted_chances_come_true(name: str) -> None:
+def test_predicted_probabilities_are_calibrated(name: str) -> None:
     """By tenths of what is predicted: what happens is within five standard deviations, and 0.02 for the fit."""
     x, y = sample(TRUTHS[name], 5000, seed=1)
     _, theta = learned(x, y, 0.01)
@@ -126,7 +126,7 @@ def test_predicted_chances_come_true(name: str) -> None:
         assert abs(happened[part].mean() - p.mean()) < 5 * np.sqrt((p * (1 - p)).mean() / len(part)) + 0.02
 
 
-def test_a_weak_prior_and_a_million_samples_keep_the_matrix_in_order() -> None:
+def test_matrix_stays_positive_definite_after_a_million_samples() -> None:
     """A^-1 stays symmetric to the last bit, and positive definite; here with the prior of the policies, 0.01."""
     x, y = sample(TRUTHS["steep"], 1_000_000, seed=3)
     A_inv, theta = learned(x, y, 0.01)
@@ -137,7 +137,7 @@ def test_a_weak_prior_and_a_million_samples_keep_the_matrix_in_order() -> None:
 
 
 @pytest.mark.parametrize("ridge", [1e-6, 0.01, 1.0])
-def test_an_outcome_that_never_changes_gives_numbers(ridge: float) -> None:
+def test_constant_outcomes_give_finite_values(ridge: float) -> None:
     """What can be told apart perfectly has no finite maximum: scores grow without end but slowly."""
     x, _ = sample(TRUTHS["even"], 20_000, seed=4)
     for y in (np.ones(len(x)), np.zeros(len(x)), (x[:, 0] > 0.5).astype(float)):
@@ -148,5 +148,5 @@ def test_an_outcome_that_never_changes_gives_numbers(ridge: float) -> None:
         assert np.linalg.eigvalsh(A_inv).min() > 0
 
 
-def test_chances_at_the_ends() -> None:
+def test_probability_at_extreme_scores() -> None:
     assert [probability(score) for score in (-1e9, -50.0, 0.0, 50.0, 1e9)] == pytest.approx([0, expit(-50), 0.5, 1, 1])

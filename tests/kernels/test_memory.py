@@ -24,7 +24,7 @@ def test_aligned_zeros(shape: list[int]) -> None:
     assert [float(array.sum()) for array in arrays] == [n * math.prod(shape) for n in (1, 2, 3)]
 
 
-def test_no_more_than_a_line_is_wasted() -> None:
+def test_alignment_wastes_at_most_one_cache_line() -> None:
     base = aligned((100, 10)).base
     assert base is not None
     assert base.nbytes <= 8 * 1000 + LINE

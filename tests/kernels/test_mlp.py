@@ -120,7 +120,7 @@ def test_forward_is_the_plain_network(shape: tuple[int, int, int], seed: int) ->
 
 
 @each_shape
-def test_passes_side_by_side_are_the_same(inputs: int, L: int, D: int) -> None:
+def test_parallel_passes_equal_single_passes(inputs: int, L: int, D: int) -> None:
     """To the last bit, however many go together; others are left alone."""
     nets = random_nets(1, inputs, L, D)
     passes = mlp.new_passes(6, inputs, L, D)
@@ -169,7 +169,7 @@ def central_difference(W: Floats, matrix: Floats, place: tuple[int, ...], inputs
     return (above - below) / (2 * step)
 
 
-def test_a_unit_at_zero_is_silent() -> None:
+def test_unit_with_zero_input_has_zero_output_and_gradient() -> None:
     """ReLU's derivative at 0 is 0 here: a context of zeros has no gradient in the hidden weights."""
     nets = random_nets(0, 3, 3, 4)
     passes = passes_of(np.zeros(3), 3, 3, 4)
@@ -182,7 +182,7 @@ def test_a_unit_at_zero_is_silent() -> None:
 
 
 @each_shape
-def test_start_is_the_papers(inputs: int, L: int, D: int) -> None:
+def test_initial_weights_have_the_structure_of_the_paper(inputs: int, L: int, D: int) -> None:
     """Every hidden layer two times the same block, and zeros; the output (w, -w); the first half takes an odd one."""
     W = mlp.new_nets(3, inputs, L, D).W
     mlp.initialise(W, 1, inputs, stream(0, 0, POLICY))
@@ -206,7 +206,7 @@ def test_start_is_the_papers(inputs: int, L: int, D: int) -> None:
 
 
 @pytest.mark.parametrize(("inputs", "L", "D"), [(9, 2, 16), (6, 3, 7)])
-def test_the_start_has_its_variances(inputs: int, L: int, D: int) -> None:
+def test_initial_weights_have_the_variances_of_the_paper(inputs: int, L: int, D: int) -> None:
     """4/D in the hidden layers, 2/D at the output. A mean of n squares has standard error sqrt(2/n) of itself."""
     models, half = 2000, math.ceil(D / 2)
     W = mlp.new_nets(models, inputs, L, D).W
@@ -226,7 +226,7 @@ def test_the_start_has_its_variances(inputs: int, L: int, D: int) -> None:
 
 
 @pytest.mark.parametrize(("inputs", "L", "D"), [(8, 2, 16), (2, 2, 6), (6, 3, 8), (4, 4, 10)])
-def test_f_starts_at_zero_where_both_halves_of_the_inputs_are_equal(inputs: int, L: int, D: int) -> None:
+def test_initial_output_is_zero_if_both_halves_of_the_inputs_are_equal(inputs: int, L: int, D: int) -> None:
     W = mlp.new_nets(1, inputs, L, D).W
     mlp.initialise(W, 0, inputs, stream(2, 0, POLICY))
     half = np.random.default_rng(0).uniform(0, 1, inputs // 2)
@@ -238,7 +238,7 @@ def test_f_starts_at_zero_where_both_halves_of_the_inputs_are_equal(inputs: int,
     assert abs(through(W, 0, inputs, passes.a, 0)) > 1e-3
 
 
-def test_two_starts_from_one_stream_differ() -> None:
+def test_two_initialisations_from_one_stream_differ() -> None:
     rng = stream(0, 0, POLICY)
     W = mlp.new_nets(2, 4, 2, 4).W
     for m in range(2):
@@ -251,7 +251,7 @@ def test_two_starts_from_one_stream_differ() -> None:
 
 @batches
 @each_shape
-def test_a_steps_gradient(inputs: int, L: int, D: int, count: int) -> None:
+def test_gradient_of_a_training_step(inputs: int, L: int, D: int, count: int) -> None:
     """Of the mean squared error over the batch, against central differences; it is quadratic in each weight, so they
     err by rounding alone."""
     rng = np.random.default_rng(5)
@@ -297,7 +297,7 @@ def some_batches(inputs: int, count: int, steps: int) -> list[tuple[Floats, Floa
 
 @batches
 @each_shape
-def test_a_hundred_steps_of_adam(inputs: int, L: int, D: int, count: int) -> None:
+def test_hundred_steps_equal_reference_adam(inputs: int, L: int, D: int, count: int) -> None:
     nets = random_nets(6, inputs, L, D)
     expected = [matrix.copy() for matrix in matrices(nets.W[1], inputs)]
     batches = some_batches(inputs, count, 100)
@@ -310,7 +310,7 @@ def test_a_hundred_steps_of_adam(inputs: int, L: int, D: int, count: int) -> Non
 
 
 @each_shape
-def test_training_touches_one_networks_weights_alone(inputs: int, L: int, D: int) -> None:
+def test_training_changes_one_network_only(inputs: int, L: int, D: int) -> None:
     """Neither other networks nor padding, and Adam's memory of neither."""
     nets = random_nets(8, inputs, L, D)
     [(u, y)] = some_batches(inputs, 16, 1)
@@ -323,7 +323,7 @@ def test_training_touches_one_networks_weights_alone(inputs: int, L: int, D: int
     assert not nets.square[~real].any()
 
 
-def test_networks_count_their_own_steps() -> None:
+def test_networks_have_separate_step_counts() -> None:
     """A network that begins late takes the same steps as one that began at once."""
     nets = mlp.new_nets(2, 5, 2, 6)
     for m in range(2):
@@ -348,7 +348,7 @@ def positive_nets(inputs: int, L: int, D: int) -> mlp.Nets:
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5])
 @pytest.mark.parametrize("L", [2, 3])
-def test_dropout_silences_its_share_and_keeps_the_expectation(L: int, dropout: float) -> None:
+def test_dropout_rate_and_unchanged_expectation(L: int, dropout: float) -> None:
     """The share within 5 standard errors of a binomial's, in each layer and place of the batch; the mean of what is
     said within 5 of its own."""
     inputs, D, count = 5, 8, 20_000

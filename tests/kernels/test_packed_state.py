@@ -50,7 +50,7 @@ def kernel(frozen: PackedState, name: str) -> Any:
     return specialise(touch, f"{name}_{frozen.kind}", {"unpack": frozen.unpack}, cached=False)
 
 
-def test_both_sides_see_what_the_other_does() -> None:
+def test_python_and_compiled_code_see_the_same_arrays() -> None:
     given = values()
     outer, stream = given
     frozen = pack(given)
@@ -79,7 +79,7 @@ def test_one_kernel_serves_all_values_of_a_kind() -> None:
     assert len(run.signatures) == 1 if not INTERPRETED else True
 
 
-def test_another_kind_has_another_name() -> None:
+def test_kind_differs_for_other_types() -> None:
     outer, stream = values()
     kinds = {
         pack(changed).kind
@@ -95,7 +95,7 @@ def test_another_kind_has_another_name() -> None:
     assert len(kinds) == (1 if INTERPRETED else 6)
 
 
-def test_what_the_block_points_to_stays() -> None:
+def test_arrays_stay_alive_while_the_packed_state_is_kept() -> None:
     """As long as what was frozen is kept, whatever else is let go."""
     frozen = [pack(values(float(i))) for i in range(50)]
     gc.collect()
@@ -105,7 +105,7 @@ def test_what_the_block_points_to_stays() -> None:
     del rubbish
 
 
-def test_values_left_as_they_are() -> None:
+def test_unpacked_values_are_passed_through() -> None:
     given = ({"any": "thing"}, [1])
     frozen = unpacked(given)
     assert frozen.unpack(frozen.block) is given

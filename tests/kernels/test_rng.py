@@ -22,7 +22,7 @@ def test_published_vectors() -> None:
     ]
 
 
-def test_a_stream_is_named_by_seed_replication_and_name() -> None:
+def test_stream_depends_on_seed_replication_and_name() -> None:
     assert (stream(1, 2, STATES) == stream(1, 2, STATES)).all()
     names = [(1, 2, STATES), (2, 2, STATES), (1, 3, STATES), (1, 2, CONTEXTS), (1, 2, POLICY)]
     assert len({tuple(stream(*name).tolist()) for name in names}) == len(names)

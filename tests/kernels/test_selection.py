@@ -51,7 +51,7 @@ def test_thousands_of_channels() -> None:
         assert picks[:m].tolist() == by_sorting(index, np.ones(K, np.bool_), m)
 
 
-def test_nan_ends() -> None:
+def test_selection_terminates_with_nan() -> None:
     """There is no right answer, but the search must end (the loop then refuses the picks)."""
     for K in (5, 40):
         top_m(np.full(K, np.nan), np.ones(K, np.bool_), 3, np.zeros(2 * K), np.zeros(K, np.int64))

@@ -58,7 +58,7 @@ def log_posterior(u: Floats, v: Floats, counts: Floats, gaps: list[int]) -> Floa
 # --- bins and powers -------------------------------------------------------------------------------------------------
 
 
-def test_every_age_has_a_bin_that_is_about_as_old() -> None:
+def test_bin_of_an_age_has_about_that_age() -> None:
     bins = [bin_of(age) for age in range(1, 5001)]
     assert bins[:EXACT] == list(range(EXACT))
     assert set(bins) == set(range(BINS))
@@ -88,7 +88,7 @@ def test_logistic_at_its_ends() -> None:
 
 
 @pytest.mark.parametrize(("p01", "p10"), PROBABILITIES)
-def test_the_fit_is_the_posterior(p01: float, p10: float) -> None:
+def test_fit_equals_the_numerical_posterior(p01: float, p10: float) -> None:
     """From 4000 looks at mixed ages, on a grid of logits five standard deviations wide. Scoring ends 0.01 of them from
     the mode. The covariance is that of the expected information, not of the observed one, and of a normal model, which
     this nearly is: within a tenth, which is more than either matters here."""
@@ -110,7 +110,7 @@ def test_the_fit_is_the_posterior(p01: float, p10: float) -> None:
 
 
 @pytest.mark.parametrize("p01", [0.002, 0.01, 0.03])
-def test_a_slow_channel_is_known_for_one_though_it_is_seldom_seen(p01: float) -> None:
+def test_slow_channel_is_identified_from_rare_observations(p01: float) -> None:
     """Looks 20 to 60 slots apart, from no knowledge: there the likelihood is flat, but its top is elsewhere. Ages in
     bins move the mode by less than a quarter of a standard deviation."""
     gaps, p10 = [20, 36, 40, 45, 60], 2 * p01
@@ -120,7 +120,7 @@ def test_a_slow_channel_is_known_for_one_though_it_is_seldom_seen(p01: float) ->
     assert (np.abs(mode - found.x) < 0.25 * np.sqrt(np.diag(covariance))).all()
 
 
-def test_a_fast_channel_is_not_taken_for_a_slow_one() -> None:
+def test_fast_channel_is_not_fitted_as_slow() -> None:
     """Seldom seen too: what is known is the share of good slots, and of the speed only that it is not slow."""
     for p01, p10 in ((0.4, 0.6), (0.3, 0.2), (0.9, 0.8)):
         pairs, _ = observe(p01, p10, [20, 36, 60], 3000, 1, seed=5)
@@ -131,7 +131,7 @@ def test_a_fast_channel_is_not_taken_for_a_slow_one() -> None:
         assert np.diag(covariance).min() > 0.1
 
 
-def test_of_two_hills_the_higher_one_is_taken() -> None:
+def test_higher_of_two_maxima_is_found() -> None:
     """Four neighbouring slots that differ, and many observations 20 slots apart that are a little alike: by accident,
     of a fast channel, is the better explanation, though there is a hill for a slow one."""
     pairs = np.zeros((1, BINS, 2, 2))
@@ -146,9 +146,9 @@ def test_of_two_hills_the_higher_one_is_taken() -> None:
 
 @pytest.mark.parametrize("gaps", [[1, 2, 3, 7], [1, 10, 30, 60]], ids=["often", "seldom"])
 @pytest.mark.parametrize(("p01", "p10"), PROBABILITIES)
-def test_the_truth_is_where_it_is_said_to_be(p01: float, p10: float, gaps: list[int]) -> None:
+def test_posterior_covers_the_true_probabilities(p01: float, p10: float, gaps: list[int]) -> None:
     """95 % intervals of 400 chains hold the truth at a rate within four standard deviations of 0.95, 0.0109 each, and
-    0.01 for the posterior not being quite normal: a chance near 0 or 1 is known from a few rare moves."""
+    0.01 for the posterior not being quite normal: a probability near 0 or 1 is known from a few rare moves."""
     pairs, _ = observe(p01, p10, gaps, 1500, 400, seed=3)
     mode, covariance = fitted(pairs)
     spreads = np.sqrt(np.stack([covariance[:, 0, 0], covariance[:, 1, 1]], axis=1))
@@ -160,15 +160,15 @@ def test_the_truth_is_where_it_is_said_to_be(p01: float, p10: float, gaps: list[
     assert abs((distance < -2 * math.log(0.05)).mean() - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 400) + 0.01
 
 
-def test_without_data_there_is_the_prior() -> None:
-    """Uniform chances: in logits a mode of 0 and an information of 1/2."""
+def test_posterior_without_data_is_the_prior() -> None:
+    """Uniform probabilities: in logits a mode of 0 and an information of 1/2."""
     for start in ((0.0, 0.0), (3.0, -5.0), (-MAX_LOGIT, MAX_LOGIT)):
         (mode,), (covariance,) = fitted(np.zeros((1, BINS, 2, 2)), start)
         np.testing.assert_allclose(mode, 0.0, atol=0.02)
         np.testing.assert_allclose(covariance, 2.0 * np.eye(2), atol=0.02)
 
 
-def test_neighbouring_slots_give_beta_posteriors() -> None:
+def test_consecutive_slots_give_beta_posteriors() -> None:
     """Seen in every slot, the posteriors are Beta, whose modes in logits are known."""
     pairs = np.zeros((1, BINS, 2, 2))
     pairs[0, 0] = [[30.0, 10.0], [5.0, 60.0]]
@@ -180,7 +180,7 @@ def test_neighbouring_slots_give_beta_posteriors() -> None:
 
 @pytest.mark.parametrize("start", [(-9.0, -9.0), (9.0, 9.0), (-9.0, 9.0), (9.0, -9.0), (-12.0, 0.0)])
 @pytest.mark.parametrize(("p01", "p10"), PROBABILITIES)
-def test_a_far_start_leads_to_the_same_place(p01: float, p10: float, start: tuple[float, float]) -> None:
+def test_fit_does_not_depend_on_the_start(p01: float, p10: float, start: tuple[float, float]) -> None:
     pairs, _ = observe(p01, p10, [1, 1, 2, 3, 10, 40], 500, 5, seed=4)
     near, covariance = fitted(pairs, (logit(p01), logit(p10)))
     far, far_covariance = fitted(pairs, start)
@@ -195,7 +195,7 @@ def test_a_far_start_leads_to_the_same_place(p01: float, p10: float, start: tupl
     "table",
     [[[1, 0], [0, 0]], [[0, 0], [0, 1]], [[1, 0], [0, 1]], [[0, 1], [1, 0]], [[1, 1], [1, 1]], [[0, 1], [0, 1]]],
 )
-def test_extreme_data_gives_numbers(table: list[list[int]], age: int, count: float) -> None:
+def test_extreme_data_give_finite_values(table: list[list[int]], age: int, count: float) -> None:
     """Always the same state, always the other one, a coin; a million times and more, and only at one age."""
     pairs = np.zeros((1, BINS, 2, 2))
     pairs[0, bin_of(age)] = np.array(table) * count

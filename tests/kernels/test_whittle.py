@@ -97,7 +97,7 @@ def test_the_index_is_the_charge_at_which_playing_and_waiting_tie(name: str) -> 
         assert abs(whittle(p01, p10, w) - brute.index(w)) < 1e-3, w
 
 
-def test_a_case_by_hand() -> None:
+def test_index_computed_by_hand() -> None:
     """A channel that is never good twice in a row, and after a bad slot good half the time. The best station plays
     after a bad slot at once and after a good one two slots later, both times at belief 1/2, and nets g = (1 - 2 c) / 3
     a slot at charge c; a good state has value 0, then, and a bad one g. At belief 1/4 it may play now, for
@@ -110,13 +110,13 @@ PROBABILITIES = st.floats(0.005, 0.995)
 
 
 @given(PROBABILITIES, PROBABILITIES, st.floats(0, 1), st.floats(0, 1))
-def test_looking_is_worth_something_and_a_better_belief_more(p01: float, p10: float, w: float, v: float) -> None:
+def test_index_is_at_least_the_belief_and_increasing(p01: float, p10: float, w: float, v: float) -> None:
     low, high = sorted((w, v))
     assert low - 1e-12 <= whittle(p01, p10, low) <= whittle(p01, p10, high) + 1e-12 <= 1 + 2e-12
 
 
 @given(PROBABILITIES, PROBABILITIES)
-def test_there_are_no_jumps(p01: float, p10: float) -> None:
+def test_index_is_continuous(p01: float, p10: float) -> None:
     """On both sides of every corner. A slope is at most 1 / (2 w0)^2-ish, below 10^4 here."""
     for w in corners(p01, p10):
         for side in (-1e-9, 1e-9):
@@ -124,13 +124,13 @@ def test_there_are_no_jumps(p01: float, p10: float) -> None:
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
-def test_independent_slots_are_worth_their_belief(p01: float, w: float) -> None:
+def test_index_of_independent_slots_is_the_belief(p01: float, w: float) -> None:
     assert abs(whittle(p01, 1 - p01, w) - w) < 1e-9 or abs(w - p01) < 1e-9
 
 
 @pytest.mark.parametrize("p01", [0.0, 1e-12, 1e-9, 1e-6, 0.5, 1 - 1e-6, 1.0])
 @pytest.mark.parametrize("p10", [0.0, 1e-12, 1e-9, 1e-6, 0.5, 1 - 1e-6, 1.0])
-def test_extreme_chances(p01: float, p10: float) -> None:
+def test_extreme_probabilities(p01: float, p10: float) -> None:
     if p01 == p10 == 0.0:
         return
     w0 = p01 / (p01 + p10)
@@ -138,6 +138,6 @@ def test_extreme_chances(p01: float, p10: float) -> None:
         assert w - 1e-9 <= whittle(p01, p10, float(w)) <= 1.0
 
 
-def test_a_periodic_channel_is_worth_its_belief_where_it_is_certain() -> None:
+def test_index_of_a_periodic_channel_is_its_belief_where_certain() -> None:
     assert [whittle(1.0, 1.0, w) for w in (0.0, 1.0)] == [0.0, 1.0]
     assert whittle(1.0, 1.0, 0.5) == 1.0  # one look, and it is known for ever

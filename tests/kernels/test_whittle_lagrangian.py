@@ -36,15 +36,15 @@ def program(world: Channels, plays: float) -> float:
         equal.append((row, row, 1.0))
         if a == 0:
             for before, age in np.ndindex(S, A):
-                chance = world.beliefs[k, before, age, s]
-                equal += [(row, int(play[k, before, age, level]), -chance) for level in range(L)]
+                probability = world.beliefs[k, before, age, s]
+                equal += [(row, int(play[k, before, age, level]), -probability) for level in range(L)]
         for age in {a - 1, a} if a == A - 1 else {a - 1}:
             if age >= 0:
                 equal.append((row, int(met[k, s, age]), -1.0))
                 equal += [(row, int(play[k, s, age, level]), 1.0) for level in range(L)]
         for level in range(L):  # no more plays at a level than it comes
             row = int(play[k, s, a, level]) - K * S * A
-            at_most += [(row, row + K * S * A, 1.0), (row, int(met[k, s, a]), -world.chance[k, level])]
+            at_most += [(row, row + K * S * A, 1.0), (row, int(met[k, s, a]), -world.probability[k, level])]
     flows = K * S * A
     equal += [(flows + k, int(column), 1.0) for k in range(K) for column in met[k].ravel()]
     equal += [(flows + K, int(column), 1.0) for column in play.ravel()]
@@ -69,8 +69,8 @@ def sparse(entries: list[tuple[int, int, float]], shape: tuple[int, int]) -> coo
 
 def preset(name: str, ages: int | None = None, **changes: object) -> Channels:
     scenario = ib.scenario(name, **changes)
-    _, chance, pay = levels(scenario, scenario.theta(0, 0))
-    return whittle_lagrangian.channels(padded_transition(scenario), pay, chance, ages)
+    _, probability, pay = levels(scenario, scenario.theta(0, 0))
+    return whittle_lagrangian.channels(padded_transition(scenario), pay, probability, ages)
 
 
 def random_world(seed: int, K: int, S: int, L: int, ages: int) -> Channels:
@@ -103,7 +103,7 @@ def test_the_bound_is_the_value_of_the_linear_program(name: str, perturbation: s
 
 
 @pytest.mark.parametrize("plays", [0.5, 1.0, 2.0])
-def test_the_bound_of_any_channels(plays: float) -> None:
+def test_bound_of_random_channels(plays: float) -> None:
     """Three states, two levels of perturbation and nothing in order; plays need not be whole."""
     world = random_world(0, 3, 3, 2, 12)
     assert abs(whittle_lagrangian.bound(world, plays, 0.0, 1.0) - program(world, plays)) < 1e-6
@@ -121,7 +121,7 @@ def test_known_bounds(name: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_the_bound_grows_with_plays_between_always_the_same_channels_and_the_genie(name: str) -> None:
+def test_bound_increases_with_plays_between_static_reference_and_genie(name: str) -> None:
     """Always the best means is one way to play; knowing every state is more than can be seen."""
     world, rng = preset(name, 60, perturbation="none"), np.random.default_rng(0)
     P = world.beliefs[:, :, 0]
@@ -138,7 +138,7 @@ def test_the_bound_grows_with_plays_between_always_the_same_channels_and_the_gen
     assert abs(last - (0.1 + 0.9 * good).sum()) < 1e-6  # all channels in every slot
 
 
-def test_the_bound_of_channels_that_go_round() -> None:
+def test_bound_of_periodic_channels() -> None:
     """Periodic ones, which forget nothing: all are as good as their number of good states allows, however the search
     for the charge begins and whether or not the period divides the last age."""
     for period, good, K in ((2, [1], 2), (3, [2], 3), (4, [1, 3], 3), (6, [2, 5], 4)):
@@ -181,7 +181,7 @@ def test_gain_at_levels_by_hand() -> None:
     np.testing.assert_allclose(gains(world, CHARGES)[0], wanted, atol=1e-9)
 
 
-def test_a_search_does_not_depend_on_where_it_begins() -> None:
+def test_policy_iteration_does_not_depend_on_the_start() -> None:
     """Each charge alone, and after all that are smaller."""
     for world in (one(0.01, 0.02, 100), one(0.97, 0.98, 100), random_world(1, 1, 4, 3, 30)):
         alone = [gains(world, np.array([charge]))[0, 0] for charge in CHARGES]
@@ -205,32 +205,32 @@ def test_few_rounds_suffice() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_whittles_index_is_that_of_the_closed_form(name: str) -> None:
+def test_whittle_index_equals_the_closed_form(name: str) -> None:
     """For channels that pay 0.1 or 1; without perturbation only the middle one of three levels comes. Within a step
     between charges, because what is gained by playing falls more slowly once the channel is no longer played there."""
-    world, chances = preset(name, perturbation="none"), PRESETS[name]
+    world, probabilities = preset(name, perturbation="none"), PRESETS[name]
     for points, within in ((257, 0.9 / 256), (1025, 1e-3)):
         index = whittle_lagrangian.whittle(world, 0.1, 1.0, points)[:, :, :40, 1]
         for (k, s, a), found in np.ndenumerate(index):
-            exact = 0.1 + 0.9 * whittle(chances.p01[k], chances.p10[k], world.beliefs[k, s, a, 1])
+            exact = 0.1 + 0.9 * whittle(probabilities.p01[k], probabilities.p10[k], world.beliefs[k, s, a, 1])
             assert abs(found - exact) < within, (k, s, a)
 
 
 def advantages(world: Channels, charges: Floats, slots: int) -> Floats:
     """(C, S, A, L) what playing channel 0 now is worth beyond waiting, so many slots before the end."""
-    beliefs, chance = world.beliefs[0], world.chance[0]
+    beliefs, probability = world.beliefs[0], world.probability[0]
     reward = np.einsum("saj,lj->sal", beliefs, world.pay[0])
     value = np.zeros((charges.size, *beliefs.shape[:2]))
     for _ in range(slots):
         later = np.concatenate([value[:, :, 1:], value[:, :, -1:]], axis=2)[..., None]
         shown = np.einsum("saj,cj->csa", beliefs, value[:, :, 0])[..., None]
         play = reward - charges[:, None, None, None] + shown
-        value = 0.5 * value + 0.5 * (np.maximum(play, later) @ chance)  # half a step, so that nothing swings
+        value = 0.5 * value + 0.5 * (np.maximum(play, later) @ probability)  # half a step, so that nothing swings
     return play - later
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whittles_index_of_any_channel(seed: int) -> None:
+def test_whittle_index_of_random_channels(seed: int) -> None:
     """Three states, two levels: where the index is a step above a charge, playing beats waiting, and where it is a step
     below, it does not, long before the end (these chains forget in ten slots)."""
     world, charges = random_world(seed, 1, 3, 2, 12), np.linspace(0.02, 0.98, 33)
@@ -242,13 +242,13 @@ def test_whittles_index_of_any_channel(seed: int) -> None:
     assert 0.1 < (above > 0).mean() < 0.9
 
 
-def test_indices_beyond_the_ends_are_put_there() -> None:
+def test_indices_are_clipped_to_the_range() -> None:
     index = whittle_lagrangian.whittle(random_world(0, 2, 3, 2, 12), 0.4, 0.6)
     assert (index.min(), index.max()) == (0.4, 0.6)
     assert ((index > 0.4) & (index < 0.6)).any()
 
 
-def test_how_many_ages_there_are() -> None:
+def test_number_of_ages() -> None:
     """Until 1e-5 of an observation is left, within limits; a periodic channel never forgets, and a state that a channel
     does not have tells nothing."""
     for p01, p10, ages in ((0.5, 0.5, 2), (0.2, 0.3, 17), (0.7, 0.8, 17), (1e-6, 1e-6, 4000), (1.0, 1.0, 4000)):
@@ -259,24 +259,22 @@ def test_how_many_ages_there_are() -> None:
     assert whittle_lagrangian.ages_to_forget(np.stack([gilbert_elliott(0.5, 0.5), gilbert_elliott(0.2, 0.3)])) == 17
 
 
-def test_states_that_a_channel_does_not_have_change_nothing() -> None:
-    P, pay, chance = gilbert_elliott(0.1, 0.2), np.array([[[0.2, 0.9], [0.1, 0.3]]]), np.array([[0.6, 0.4]])
+def test_padded_states_change_nothing() -> None:
+    P, pay, probability = gilbert_elliott(0.1, 0.2), np.array([[[0.2, 0.9], [0.1, 0.3]]]), np.array([[0.6, 0.4]])
     wide_P, wide_pay = np.zeros((1, 4, 4)), np.zeros((1, 2, 4))
     wide_P[0, :2, :2], wide_pay[:, :, :2] = P, pay
-    narrow = whittle_lagrangian.channels(P[None], pay, chance, 30)
-    wide = whittle_lagrangian.channels(wide_P, wide_pay, chance, 30)
+    narrow = whittle_lagrangian.channels(P[None], pay, probability, 30)
+    wide = whittle_lagrangian.channels(wide_P, wide_pay, probability, 30)
     np.testing.assert_allclose(gains(wide, CHARGES), gains(narrow, CHARGES), atol=1e-12)
     found = whittle_lagrangian.whittle(wide, 0.0, 1.0)[:, :2]
     np.testing.assert_allclose(found, whittle_lagrangian.whittle(narrow, 0.0, 1.0), atol=1e-9)
 
 
 TINY = """
-import numpy as np
-from idleband.kernels import whittle_lagrangian
-rng = np.random.default_rng(5)
-world = whittle_lagrangian.channels(rng.dirichlet(np.ones(2), (2, 2)), rng.random((2, 2, 2)), rng.dirichlet(np.ones(2), 2), 4)
-index = whittle_lagrangian.whittle(world, 0.0, 1.0, 9).ravel()
-print(whittle_lagrangian.bound(world, 1.0, 0.0, 1.0).hex(), *(x.hex() for x in index.tolist()))
+import numpy as np from idleband.kernels import whittle_lagrangian rng = np.random.default_rng(5) world =
+whittle_lagrangian.channels(rng.dirichlet(np.ones(2), (2, 2)), rng.random((2, 2, 2)), rng.dirichlet(np.ones(2), 2), 4)
+index = whittle_lagrangian.whittle(world, 0.0, 1.0, 9).ravel() print(whittle_lagrangian.bound(world, 1.0, 0.0,
+1.0).hex(), *(x.hex() for x in index.tolist()))
 """
 
 

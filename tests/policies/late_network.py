@@ -17,7 +17,7 @@ WORLD: dict[str, Any] = {"p01": [0.5], "p10": [0.5]}
 def late(shared: bool) -> dict[str, Any]:
     """A play of slot 4 is told after slot 9, with those of slots 5 to 8 never told."""
     station = Station("mp-belief-nucb", world=WORLD, D=4, shared=shared)
-    net, clearness = station.state.net, station.state.clearness
+    net, success = station.state.net, station.state.success
     A, rng, n_hat = np.ones(net.vectors.g[0].size), np.random.default_rng(1), np.zeros(1)
     for _ in range(3):
         station.choose(x=rng.uniform(0, 1, (1, 2)))
@@ -30,7 +30,7 @@ def late(shared: bool) -> dict[str, Any]:
     station.learn(0, 1, 0.4)
     station.slot = slot
     belief_nucb.predict(station.setup, station.state, slot.contexts, n_hat)
-    square, last_observation = float(clearness.square[0]), station.state.chains.last_observation
+    square, last_observation = float(success.square[0]), station.state.chains.last_observation
     A += net.vectors.g[0].ravel() ** 2 / 4
     station.learn(0, 0, 0.8)
     g = net.vectors.g[0].ravel()
@@ -40,7 +40,7 @@ def late(shared: bool) -> dict[str, Any]:
         "seen": [int(last_observation.state[0]), int(last_observation.slot[0])],
         "error": 0.8 - float(n_hat[0]),
         "q": float((g**2 / A).sum()) / 4,
-        "told": 15 * float(clearness.square[0]) - 14 * square,  # error^2 / (1 + q), of 10 imagined errors and 5
+        "told": 15 * float(success.square[0]) - 14 * square,  # error^2 / (1 + q), of 10 imagined errors and 5
     }
 
 

@@ -13,7 +13,7 @@ from tests.policies.station import Station
 TWO: dict[str, Any] = {"p01": [0.1, 0.4], "p10": [0.2, 0.5]}
 
 
-def test_pay_is_learned_state_by_state() -> None:
+def test_reward_is_learned_per_state() -> None:
     """Beta(1, 1) at first; a slot paid in full is a success of its state, one paid 0.1 a failure."""
     station = Station("mp-belief", M=2, world=TWO)
     for s, n in ((1, 0.5), (1, 0.5), (1, 1.5), (0, 0.5), (0, -0.5)):
@@ -22,7 +22,7 @@ def test_pay_is_learned_state_by_state() -> None:
     np.testing.assert_allclose(station.state.failures, [[2, 2], [6, 1]])
 
 
-def test_additive_pay_counts_by_its_place_in_the_range() -> None:
+def test_additive_reward_is_rescaled_to_the_range() -> None:
     world = TWO | {"reward": "additive", "perturbation": {"theta": [0.6, 0.9]}}  # rewards in [0.1 - 1.5, 1]
     station = Station("mp-belief", world=world)
     station.choose()
@@ -31,7 +31,7 @@ def test_additive_pay_counts_by_its_place_in_the_range() -> None:
     assert station.state.failures[0].tolist() == pytest.approx([1, 1 + 0.7 / 2.4])
 
 
-def test_pay_is_drawn_from_its_posterior() -> None:
+def test_reward_is_drawn_from_its_posterior() -> None:
     """Beta(a, b) on the range, 3000 draws, Kolmogorov and Smirnov at a level of 1e-6."""
     station = Station("mp-belief", world=TWO, redraw=1)
     station.state.successes[1, 1], station.state.failures[1, 1] = 7.0, 3.0
@@ -44,7 +44,7 @@ def test_pay_is_drawn_from_its_posterior() -> None:
     assert stats.kstest(shares[:, 0, 0], stats.beta(1, 1).cdf).pvalue > 1e-6
 
 
-def test_pay_is_held_between_draws() -> None:
+def test_reward_draw_is_held_until_the_next() -> None:
     station = Station("mp-belief", world=TWO, redraw=5)
     before = np.zeros((2, 2))
     for t in range(1, 40):
@@ -55,20 +55,20 @@ def test_pay_is_held_between_draws() -> None:
 
 
 @pytest.mark.parametrize("forget", [0.5, 20.0])
-def test_pay_fades_by_the_slots_that_have_passed(forget: float) -> None:
+def test_rewards_are_discounted_by_age(forget: float) -> None:
     """A success t slots ago counts exp(-t / forget), whether the channel was looked at meanwhile or not."""
     station = Station("mp-belief", world=TWO, redraw=3, forget=forget)
-    rng, told = np.random.default_rng(1), []
+    rng, reported = np.random.default_rng(1), []
     for t in range(1, 300):
         station.choose()
         if rng.uniform() < (0.5 if t < 200 else 0.02):
             s, n = int(rng.integers(0, 2)), float(rng.choice([-0.5, 0.5, 1.5]))
             station.learn(0, s, n=n)
-            told.append((t, s, n < s))
+            reported.append((t, s, n < s))
     now = station.state.since[0]
     assert now > station.t - 3  # brought up to date with every draw
     for s in (0, 1):
-        weights = [(math.exp((t - now) / forget), paid) for t, state, paid in told if state == s]
+        weights = [(math.exp((t - now) / forget), paid) for t, state, paid in reported if state == s]
         assert station.state.successes[0, s] == pytest.approx(1 + sum(w for w, paid in weights if paid), abs=1e-9)
         assert station.state.failures[0, s] == pytest.approx(1 + sum(w for w, paid in weights if not paid), abs=1e-9)
 

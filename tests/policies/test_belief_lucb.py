@@ -133,7 +133,7 @@ def test_index_by_hand(settings: dict[str, Any]) -> None:
     for _ in range(80):
         x, n = rng.uniform(0, 1, (3, 2)), rng.uniform(0, 1.5, 3)
         picks = station.choose(x=x)
-        chains, z = station.state.chains, station.state.clearness.doubt
+        chains, z = station.state.chains, station.state.success.deviate
         for k in range(3):
             m, u = k % models, np.append(x[k], 1.0)
             q, e = u @ np.linalg.solve(A[m], u), math.sqrt(square[m])
@@ -151,15 +151,15 @@ def test_index_by_hand(settings: dict[str, Any]) -> None:
             A[m] += np.outer(u, u)
             b[m] += n[k] * u
             station.learn(k, int(rng.integers(0, 2)), n[k])
-        np.testing.assert_allclose(station.state.clearness.square, square, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(station.state.success.square, square, rtol=0, atol=1e-9)
 
 
-def test_doubt_is_drawn_with_the_chain_and_held() -> None:
+def test_deviate_is_drawn_with_the_chain_and_held() -> None:
     station = Station("mp-belief-lucb", world=TWO, redraw=6)
     before, draws = np.zeros(3), []
     for t in range(1, 3001):
         station.choose()
-        z = station.state.clearness.doubt
+        z = station.state.success.deviate
         for k in range(3):
             fresh = t == 1 or (t + k) % 6 == 0
             assert (z[k] != before[k]) == fresh
@@ -168,16 +168,16 @@ def test_doubt_is_drawn_with_the_chain_and_held() -> None:
     assert stats.kstest(draws, stats.norm.cdf).pvalue > 1e-6
 
 
-def test_a_sensed_state_is_worth_what_it_pays() -> None:
+def test_index_of_a_sensed_state_is_its_reward() -> None:
     station = Station("mp-belief-lucb", world=TWO)
     station.choose(sensed=[0, 1, -1])
-    assert station.slot.indices[:2].tolist() == station.state.clearness.pays[[0, 1], [0, 1]].tolist()
+    assert station.slot.indices[:2].tolist() == station.state.success.pays[[0, 1], [0, 1]].tolist()
 
 
 # --- feedback = reward -----------------------------------------------------------------------------------------------
 
 
-def test_additive_rewards_tell_the_perturbation() -> None:
+def test_additive_rewards_reveal_the_perturbation() -> None:
     """n = h - r, so with either feedback the same is learned."""
     states = []
     for feedback in ("perturbation", "reward"):
@@ -189,7 +189,7 @@ def test_additive_rewards_tell_the_perturbation() -> None:
     np.testing.assert_allclose(states[0][0], states[1][0], rtol=0, atol=1e-8)
 
 
-def test_a_chance_is_learned_from_good_slots_only() -> None:
+def test_failure_probability_is_learned_from_good_slots_only() -> None:
     """Logistic regression, to the mode of each sample, in plain NumPy; bad slots leave it alone."""
     station = Station("mp-belief-lucb", world={"feedback": "reward", "p01": [0.5], "p10": [0.5]}, lambda_=0.5)
     A, theta, rng = 0.5 * np.eye(3), np.zeros(3), np.random.default_rng(3)
@@ -197,8 +197,8 @@ def test_a_chance_is_learned_from_good_slots_only() -> None:
         x, s, n = rng.uniform(0, 1, 2), int(rng.integers(0, 2)), float(rng.uniform(0, 1.6))
         u = np.append(x, 1.0)
         station.choose(x=[x])
-        score = theta @ u + station.state.clearness.doubt[0] * math.sqrt(u @ np.linalg.solve(A, u))
-        pays = station.state.clearness.pays[0]
+        score = theta @ u + station.state.success.deviate[0] * math.sqrt(u @ np.linalg.solve(A, u))
+        pays = station.state.success.pays[0]
         assert pays.tolist() == pytest.approx([0.1, 0.1 + 0.9 / (1 + math.exp(score))], abs=1e-8)
         station.learn(0, s, n)
         if s == 1:
@@ -208,7 +208,7 @@ def test_a_chance_is_learned_from_good_slots_only() -> None:
             theta += v * (y - p)
             A += p * (1 - p) * np.outer(u, u)
         np.testing.assert_allclose(station.state.theta[0], theta, rtol=0, atol=1e-8)
-    assert station.state.clearness.spoilt[0] > 10
+    assert station.state.success.spoilt[0] > 10
 
 
 def test_rewards_alone_are_enough_to_gain_from_contexts() -> None:
@@ -236,11 +236,11 @@ def test_a_perturbation_below_zero_pays_where_the_channel_is_not_good(feedback: 
         assert paired_difference(result.reward[:, -1], 0.97 * best, level=0.99).low > 0
     assert result.state is not None
     for state in result.state:
-        share = state.clearness.spared / np.maximum(state.clearness.spared + state.clearness.spoilt, 1)
-        assert share[state.clearness.spoilt > 100].min() > 0.3
+        share = state.success.spared / np.maximum(state.success.spared + state.success.spoilt, 1)
+        assert share[state.success.spoilt > 100].min() > 0.3
 
 
-def test_a_model_that_is_no_line_does_little_harm() -> None:
+def test_nonlinear_perturbation_costs_little() -> None:
     """Under the quadratic model the linear model errs and says so: it earns what MP-Belief does, within 0.5%."""
     scenario = ib.scenario("S1", perturbation="quadratic")
     size: dict[str, Any] = {"horizon": 10_000, "replications": 4, "seed": 1}

@@ -35,7 +35,7 @@ def test_index_and_errors_by_hand(case: dict[str, Any]) -> None:
     z e sqrt(q)) / e); e^2 is the mean of error^2 / (1 + q). Of channels that were not picked the belief is still that
     of the ranking."""
     run = started(case=case)
-    net, clearness, chains = run.state.net, run.state.clearness, run.state.chains
+    net, success, chains = run.state.net, run.state.success, run.state.chains
     A = np.full((4, net.vectors.g[0].size), float(case.get("lambda_", 1.0)))
     square, count = np.ones(4), np.full(4, 10.0)
     for t in range(1, 120):
@@ -45,9 +45,9 @@ def test_index_and_errors_by_hand(case: dict[str, Any]) -> None:
             g, e = net.vectors.g[k].ravel(), math.sqrt(square[k])
             q = float((g**2 / A[k]).sum()) / 4
             assert net.estimates.q[k] == pytest.approx(q, rel=1e-9)
-            n_hat = net.estimates.n_hat[k] + clearness.doubt[k] * e * math.sqrt(q)
+            n_hat = net.estimates.n_hat[k] + success.deviate[k] * e * math.sqrt(q)
             pays = 0.1 + 0.9 * stats.norm.cdf((1 - n_hat) / e)
-            assert clearness.pays[k].tolist() == pytest.approx([0.1, pays], abs=1e-8)
+            assert success.pays[k].tolist() == pytest.approx([0.1, pays], abs=1e-8)
             if k not in picks:
                 w = chains.model[k, 1]
                 if case.get("look_ahead", True):
@@ -58,24 +58,24 @@ def test_index_and_errors_by_hand(case: dict[str, Any]) -> None:
                 count[k] += 1
                 square[k] += (error**2 / (1 + q) - square[k]) / count[k]
                 A[k] += g**2 / 4
-        np.testing.assert_allclose(clearness.square, square, rtol=1e-9)
+        np.testing.assert_allclose(success.square, square, rtol=1e-9)
     assert (count > 12).all()
 
 
 def test_what_is_stored_is_the_context_and_the_perturbation() -> None:
     run = started()
-    samples, told = run.state.net.samples, dict[int, list[Any]]()
+    samples, reported = run.state.net.samples, dict[int, list[Any]]()
     for t in range(1, 50):
         run.to(t)
         for k in run.tally.picks[: run.tally.picked[0]].tolist():
-            told.setdefault(k, []).append([*(2 * run.path.x[k] - 1), 1.0, run.path.n[k]])
-    for k, rows in told.items():
+            reported.setdefault(k, []).append([*(2 * run.path.x[k] - 1), 1.0, run.path.n[k]])
+    for k, rows in reported.items():
         assert samples.seen[k] == len(rows)
         np.testing.assert_allclose(samples.inputs[k, : len(rows)], np.array(rows)[:, :-1])
         np.testing.assert_allclose(samples.y[k, : len(rows)], np.array(rows)[:, -1])
 
 
-def test_from_rewards_alone_a_chance_is_learned_in_good_slots() -> None:
+def test_failure_probability_is_learned_from_rewards_of_good_slots() -> None:
     """1 for a good slot that was spoilt and 0 for one that was not; bad slots teach the network nothing."""
     run = started(feedback="reward")
     samples, good = run.state.net.samples, np.zeros(4, int)
@@ -85,15 +85,15 @@ def test_from_rewards_alone_a_chance_is_learned_in_good_slots() -> None:
             if run.path.s[k] == 1:
                 assert samples.y[k, good[k]] == float(run.path.n[k] >= 1)
                 good[k] += 1
-        clearness, net = run.state.clearness, run.state.net
+        success, net = run.state.success, run.state.net
         for k in set(range(4)) - set(run.tally.picks[: run.tally.picked[0]].tolist()):
-            spoilt = net.estimates.n_hat[k] + clearness.doubt[k] * math.sqrt(clearness.square[k] * net.estimates.q[k])
-            assert clearness.pays[k, 1] == pytest.approx(0.1 + 0.9 * (1 - min(1, max(0, spoilt))), abs=1e-12)
+            spoilt = net.estimates.n_hat[k] + success.deviate[k] * math.sqrt(success.square[k] * net.estimates.q[k])
+            assert success.pays[k, 1] == pytest.approx(0.1 + 0.9 * (1 - min(1, max(0, spoilt))), abs=1e-12)
     assert samples.seen.tolist() == good.tolist()
     assert (good > 10).sum() >= 2
 
 
-def test_late_feedback_is_judged_by_its_own_context() -> None:
+def test_late_feedback_uses_its_own_context() -> None:
     """Error, doubt and sample are those of the context of its own slot; the state is the one seen since."""
     command = [sys.executable, "-m", "tests.policies.late_network"]
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
@@ -114,7 +114,7 @@ def test_with_additive_rewards_either_feedback_teaches_the_same() -> None:
     assert np.array_equal(*plays)
 
 
-def test_it_learns_a_model_that_is_no_line() -> None:
+def test_nonlinear_perturbation_is_learned() -> None:
     """After 3000 slots of the cosine model it errs by half of its spread or less where it plays, and MP-Belief-LUCB by
     nearly all of it; paired, it earns more."""
     scenario = ib.scenario("S4", perturbation="cosine")

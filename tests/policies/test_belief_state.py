@@ -48,7 +48,7 @@ def test_a_draw_is_held_and_carries_the_belief() -> None:
 
 
 @pytest.mark.parametrize("state", [0, 1])
-def test_a_channel_is_drawn_anew_every_so_many_slots_and_the_belief_with_it(state: int) -> None:
+def test_channel_and_belief_are_redrawn_every_redraw_slots(state: int) -> None:
     """Channel k in slots with (t + k) a multiple of `redraw`: then the model is that of the new draw, all the way from
     what was seen, or its stationary one where nothing was."""
     station = Station("mp-belief", M=1, world=TWO, redraw=7)
@@ -66,7 +66,7 @@ def test_a_channel_is_drawn_anew_every_so_many_slots_and_the_belief_with_it(stat
             station.learn(0, state)
 
 
-def test_a_channel_of_more_states_that_was_never_seen_is_believed_by_its_draw() -> None:
+def test_unobserved_channel_with_more_states_has_the_drawn_belief() -> None:
     """From all states alike, one step of the draw a slot: close to its stationary distribution after some."""
     station = Station("mp-belief", world=UNLIKE, redraw=HELD)
     chains = station.state.chains
@@ -88,7 +88,7 @@ def test_a_channel_of_one_state_is_in_it() -> None:
             station.learn(2, 0, n=0.0 if t % 2 else 1.5)
 
 
-def test_slots_left_out_count() -> None:
+def test_skipped_slots_advance_the_belief() -> None:
     """A base station that asks in slots 1, 2, 9 and 10 believes what one asked in each of them does."""
     for world in (TWO, UNLIKE):
         each, some = (Station("mp-belief", M=3, world=world, redraw=HELD) for _ in range(2))
@@ -102,7 +102,7 @@ def test_slots_left_out_count() -> None:
                 np.testing.assert_allclose(some.state.chains.model, each.state.chains.model, rtol=0, atol=1e-12)
 
 
-def test_a_slot_asked_for_twice_moves_nothing_twice() -> None:
+def test_repeated_slot_does_not_advance_the_belief() -> None:
     for world in (TWO, UNLIKE):
         station = Station("mp-belief", M=3, world=world, redraw=HELD)
         station.play([1, 0, 0])
@@ -117,7 +117,7 @@ def test_a_slot_asked_for_twice_moves_nothing_twice() -> None:
 
 
 @pytest.mark.parametrize("name", ["mp-belief", "mp-belief-lucb"])
-def test_late_feedback_is_of_its_own_slot(name: str) -> None:
+def test_late_feedback_belongs_to_its_own_slot(name: str) -> None:
     """That of slot 1 comes after slot 4 has begun: in slot 5 both stations believe the same, and have counted alike."""
     for world in (TWO, UNLIKE):
         prompt, late = (Station(name, M=3, world=world, redraw=HELD) for _ in range(2))
@@ -141,7 +141,7 @@ def test_late_feedback_is_of_its_own_slot(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["mp-belief", "mp-belief-lucb", "mp-ts-episodes", "mp-whittle"])
 @pytest.mark.parametrize("behind", [1, 40, 3000])
-def test_what_is_older_than_what_was_seen_says_nothing_of_the_state(name: str, behind: int) -> None:
+def test_older_observation_does_not_change_the_state(name: str, behind: int) -> None:
     """Nor is it counted, in any bin, or out of their bounds; the same slot told twice neither."""
     station = Station(name, world=TWO)
     station.t = 5000
@@ -149,7 +149,7 @@ def test_what_is_older_than_what_was_seen_says_nothing_of_the_state(name: str, b
     old = station.slot._replace(t=station.t - behind)
     station.learn(0, 1)
     last_observation = (
-        station.state.chains.last_observation if "belief" in name else station.state.sides.last_observation
+        station.state.chains.last_observation if "belief" in name else station.state.channels.last_observation
     )
     for late in (old, station.slot):
         station.slot = late
@@ -226,7 +226,7 @@ def test_draws_of_a_channel_with_two_states_are_normal_in_logits() -> None:
     assert (np.abs(np.cov(z.T) - np.eye(2)) < 5 * math.sqrt(2 / 4000)).all()
 
 
-def test_the_posterior_is_made_anew_as_observations_come() -> None:
+def test_posterior_is_recomputed_as_observations_arrive() -> None:
     """When there are 2% more of them, and one: never far behind a fit to all that was seen."""
     station = Station("mp-belief", world={"p01": [0.1], "p10": [0.2]})
     rng, chains, s = np.random.default_rng(3), station.state.chains, 0
@@ -244,7 +244,7 @@ def test_the_posterior_is_made_anew_as_observations_come() -> None:
 
 
 @pytest.mark.parametrize(("forget", "redraw"), [(50.0, 10), (3.0, 10), (0.5, 1), (40.0, HELD), (1.0, 2000)])
-def test_counts_fade_by_the_slots_that_have_passed(forget: float, redraw: int) -> None:
+def test_counts_are_discounted_by_age(forget: float, redraw: int) -> None:
     """Each observation weighs exp(-age / forget), whenever it is brought up to date; gaps of any length included."""
     station = Station("mp-belief", world=UNLIKE, forget=forget, redraw=redraw)
     rng, seen, told = np.random.default_rng(5), dict[int, tuple[int, int]](), list[tuple[int, int, Any]]()
@@ -291,7 +291,7 @@ def test_forgetting_follows_a_change_and_remembering_does_not() -> None:
 
 
 @pytest.mark.parametrize("look_ahead", [True, False])
-def test_worth_is_whittles_index_of_the_better_state_or_its_chance(look_ahead: bool) -> None:
+def test_index_is_whittle_index_or_probability_of_the_better_state(look_ahead: bool) -> None:
     """low + span w, or low + span W(w), w the belief of the state that pays more: state 1, or 0."""
     station = Station("mp-belief", M=2, world=UNLIKE, look_ahead=look_ahead, redraw=4)
     rng, better = np.random.default_rng(2), set()
@@ -313,7 +313,7 @@ def test_worth_is_whittles_index_of_the_better_state_or_its_chance(look_ahead: b
     assert better == {0, 1}
 
 
-def test_a_sensed_state_leaves_no_doubt() -> None:
+def test_sensed_state_determines_the_index() -> None:
     station = Station("mp-belief", M=3, world=UNLIKE)
     for sensed in ([2, 1, 0], [0, 0, 0], [1, -1, 0]):
         station.choose(sensed=sensed)

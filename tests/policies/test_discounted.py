@@ -29,7 +29,7 @@ class Plain(Recount):
 
 @pytest.mark.parametrize("L", [0.0, 0.6])
 @pytest.mark.parametrize("discount", [0.0, 0.3, 0.9, 0.999, 1.0])
-def test_against_sums_made_anew(discount: float, L: float) -> None:
+def test_sums_equal_recomputed_sums(discount: float, L: float) -> None:
     """Also where fewer channels are available than picks, or none at all for so long that n falls below 1."""
     station = Station("mp-ducb", K=5, M=2, world=ADDITIVE, discount=discount, L=L)
     plain, rng = Plain(station), np.random.default_rng(3)
@@ -43,7 +43,7 @@ def test_against_sums_made_anew(discount: float, L: float) -> None:
             plain.learn(k, int(rng.integers(0, 2)), rng.uniform(0, 1.4))
 
 
-def test_by_hand() -> None:
+def test_indices_computed_by_hand() -> None:
     """discount 1/2: one play of each channel, and what it counts two slots later."""
     station = Station("mp-ducb", K=2, M=1, discount=0.5, L=0.6)
     assert station.play([1, 0]) == [0]
@@ -56,7 +56,7 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize("world", ["S1", "S3"])
-def test_discount_zero_knows_the_last_slot_only(world: str) -> None:
+def test_discount_zero_uses_the_last_slot_only(world: str) -> None:
     """As a window of one slot does: the widths of all that were played in it are the same."""
     size: dict[str, Any] = {"horizon": 500, "replications": 2}
     faded = ib.simulate(world, "mp-ducb", discount=0.0, **size)
@@ -65,7 +65,7 @@ def test_discount_zero_knows_the_last_slot_only(world: str) -> None:
     assert np.array_equal(faded.reward, windowed.reward)
 
 
-def test_discount_one_counts_every_slot_alike() -> None:
+def test_discount_one_weights_all_slots_equally() -> None:
     """n is M (t - 1) then, so that the index is MP-UCB's with 4 L and that n instead of t."""
     station = Station("mp-ducb", K=4, M=2, world=ADDITIVE, discount=1.0)
     rng = np.random.default_rng(1)
@@ -78,7 +78,7 @@ def test_discount_one_counts_every_slot_alike() -> None:
     np.testing.assert_allclose(station.slot.indices, expected, rtol=1e-12)
 
 
-def test_a_play_that_has_faded_away_is_forgotten() -> None:
+def test_play_with_negligible_weight_counts_as_none() -> None:
     """Numbers would else end among the smallest there are, without digits, and no longer shrink by 0.8."""
     station = Station("mp-ducb", K=2, M=1, discount=0.8)
     station.play([1, 1], available=[True, False])
@@ -93,7 +93,7 @@ def test_a_play_that_has_faded_away_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("delay", [1, 3, 30])
-def test_late_feedback_counts_as_its_own_slot_would(delay: int) -> None:
+def test_late_feedback_has_the_weight_of_its_slot(delay: int) -> None:
     station = Station("mp-ducb", K=4, M=2, world=ADDITIVE, discount=0.9)
     plain, rng, waiting = Plain(station), np.random.default_rng(delay), []
     for t in range(1, 101):
@@ -115,6 +115,6 @@ def test_late_feedback_counts_as_its_own_slot_would(delay: int) -> None:
         ({"L": -1}, "L = -1: must be a finite number of at least 0"),
     ],
 )
-def test_bounds_of_parameters(parameters: dict[str, Any], message: str) -> None:
+def test_parameters_out_of_bounds_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ib.InputError, match=f"^policy mp-ducb: {message}$"):
         ib.policy("mp-ducb", **parameters)

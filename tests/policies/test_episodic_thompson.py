@@ -15,15 +15,19 @@ TWO: dict[str, Any] = {"p01": [0.1, 0.4], "p10": [0.2, 0.5]}
 
 
 def test_the_grid_is_even_in_logits() -> None:
-    chances = Station("mp-ts-episodes", world=TWO, grid=9).state.chances
-    np.testing.assert_allclose(np.log(chances / (1 - chances)), np.linspace(-5.5, 5.5, 9), rtol=0, atol=1e-9)
-    assert (chances[0], chances[-1]) == (pytest.approx(0.004, abs=1e-4), pytest.approx(0.996, abs=1e-4))
+    probabilities = Station("mp-ts-episodes", world=TWO, grid=9).state.probabilities
+    np.testing.assert_allclose(
+        np.log(probabilities / (1 - probabilities)), np.linspace(-5.5, 5.5, 9), rtol=0, atol=1e-9
+    )
+    assert (probabilities[0], probabilities[-1]) == (pytest.approx(0.004, abs=1e-4), pytest.approx(0.996, abs=1e-4))
 
 
 def test_the_posterior_is_bayes_rule() -> None:
     """Powers of the matrix of every cell, multiplied over all pairs of observations, ages up to 32 exactly."""
     station = Station("mp-ts-episodes", world=TWO, grid=6)
-    cells = [np.array([[1 - p, p], [q, 1 - q]]) for p in station.state.chances for q in station.state.chances]
+    cells = [
+        np.array([[1 - p, p], [q, 1 - q]]) for p in station.state.probabilities for q in station.state.probabilities
+    ]
     log, rng, seen, ages = np.zeros(36), np.random.default_rng(3), None, set()
     for t in range(1, 400):
         station.choose(available=[1, 0])
@@ -62,17 +66,19 @@ def test_index_by_hand() -> None:
     rng = np.random.default_rng(4)
     for _ in range(120):
         picks = station.choose()
-        sides = station.state.sides
+        channels = station.state.channels
         for k in range(2):
-            pay = sides.total[k] / sides.slots[k]
-            side = None if sides.last_observation.state[k] < 0 else int(sides.last_observation.state[k])
-            index = expected_index(*station.state.p[k], side, int(age_of(sides.last_observation, k, station.t)), *pay)
+            pay = channels.total[k] / channels.slots[k]
+            good = None if channels.last_observation.state[k] < 0 else int(channels.last_observation.state[k])
+            index = expected_index(
+                *station.state.p[k], good, int(age_of(channels.last_observation, k, station.t)), *pay
+            )
             assert station.slot.indices[k] == pytest.approx(index, abs=1e-9)
         for k in picks:
             station.learn(k, int(rng.integers(0, 2)), float(rng.uniform(0, 1.5)))
 
 
-def test_cells_are_drawn_by_their_posterior() -> None:
+def test_probabilities_are_drawn_from_their_posterior() -> None:
     """Chi-square over the cells that are expected five times or more in 4000 draws, the others taken together."""
     station = Station("mp-ts-episodes", world=TWO, grid=4)
     for s in (0, 0, 1, 1, 1, 0, 0, 1):
@@ -84,7 +90,7 @@ def test_cells_are_drawn_by_their_posterior() -> None:
     for _ in range(4000):
         station.state.episode[:] = 0
         station.choose()
-        cell = [int(np.abs(station.state.chances - p).argmin()) for p in station.state.p[0]]
+        cell = [int(np.abs(station.state.probabilities - p).argmin()) for p in station.state.p[0]]
         found[4 * cell[0] + cell[1]] += 1
     likely = expected >= 5
     counts = np.array([found[g] for g in range(16)])
@@ -94,7 +100,7 @@ def test_cells_are_drawn_by_their_posterior() -> None:
     assert stats.chisquare(observed, wanted).pvalue > 1e-6
 
 
-def test_a_posterior_of_very_small_chances_is_drawn_from_all_the_same() -> None:
+def test_posterior_with_very_small_probabilities_is_drawn_from() -> None:
     """After 20,000 slots its logs are in the thousands below zero; the draw is the cell next to the truth."""
     station = Station("mp-ts-episodes", world={"p01": [0.2], "p10": [0.3]})
     rng, s = np.random.default_rng(1), 0

@@ -19,14 +19,14 @@ LUMPED: dict[str, Any] = {
 }
 
 
-def expected_index(p01: float, p10: float, side: int | None, age: int, bad: float, good: float) -> float:
+def expected_index(p01: float, p10: float, seen: int | None, age: int, bad: float, good: float) -> float:
     """Whittle's index of a channel that was found good (1) or not (0) so long ago, or never seen."""
     pi = p01 / (p01 + p10)
-    w = pi if side is None else pi + (1 - p01 - p10) ** age * (side - pi)
+    w = pi if seen is None else pi + (1 - p01 - p10) ** age * (seen - pi)
     return bad + (good - bad) * whittle(p01, p10, w)
 
 
-def test_by_hand() -> None:
+def test_indices_computed_by_hand() -> None:
     """p01 ~ Beta(1 + turned good, 1 + stayed bad) of neighbouring slots, p10 alike, drawn channel by channel in every
     slot; ranked by Whittle's index between what bad and good slots have paid."""
     station = Station("mp-whittle", M=2, world=TWO)
@@ -38,8 +38,8 @@ def test_by_hand() -> None:
         pay = total / slots
         for k in range(3):
             p01, p10 = beta(expected, moves[k, 0, 1], moves[k, 0, 0]), beta(expected, moves[k, 1, 0], moves[k, 1, 1])
-            side, when = seen.get(k, (None, t))
-            index = expected_index(p01, p10, side, t - when, *pay[k])
+            good, when = seen.get(k, (None, t))
+            index = expected_index(p01, p10, good, t - when, *pay[k])
             assert station.slot.indices[k] == pytest.approx(index, abs=1e-9)
         for k in picks:
             s, n = int(rng.integers(0, 2)), float(rng.uniform(-0.2, 1.5))
@@ -55,18 +55,18 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize("name", ["mp-whittle", "mp-ts-episodes"])
 def test_channels_are_lumped_into_good_and_not(name: str) -> None:
-    """States 0 and 2 are one side; it imagines that the good side is paid in full and the other is not; under the
-    additive reward, that a side pays the mean of its states."""
-    additive = Station(name, M=2, world={**LUMPED, "reward": "additive"}).state.sides.total
+    """States 0 and 2 are good. The pseudo-observations are the full reward in good states and the low one in others;
+    under the additive reward, the mean reward of the states."""
+    additive = Station(name, M=2, world={**LUMPED, "reward": "additive"}).state.channels.total
     np.testing.assert_allclose([*additive[0], additive[1, 1]], [0.4, 0.8, 0.7])
     station = Station(name, M=2, world=LUMPED)
-    sides = station.state.sides
-    np.testing.assert_allclose(sides.total, [[0.1, 1.0], [0.1, 1.0]])
-    for s, side in ((0, 1), (2, 1), (1, 0), (2, 1)):
+    channels = station.state.channels
+    np.testing.assert_allclose(channels.total, [[0.1, 1.0], [0.1, 1.0]])
+    for s, good in ((0, 1), (2, 1), (1, 0), (2, 1)):
         station.play([s, 0], n=[1.5, 0.0])
-        assert sides.last_observation.state.tolist() == [side, 1]
-    np.testing.assert_allclose(sides.total, [[0.1 + 0.1, 1.0 + 3 * 0.1], [0.1, 1.0 + 4 * 1.0]])
-    np.testing.assert_allclose(sides.slots, [[2, 4], [1, 5]])
+        assert channels.last_observation.state.tolist() == [good, 1]
+    np.testing.assert_allclose(channels.total, [[0.1 + 0.1, 1.0 + 3 * 0.1], [0.1, 1.0 + 4 * 1.0]])
+    np.testing.assert_allclose(channels.slots, [[2, 4], [1, 5]])
     if name == "mp-whittle":
         assert station.state.moves.tolist() == [[[1, 2], [2, 2]], [[1, 1], [1, 4]]]
 
@@ -75,19 +75,19 @@ def test_channels_are_lumped_into_good_and_not(name: str) -> None:
 def test_a_sensed_state_is_worth_what_its_side_paid(name: str) -> None:
     station = Station(name, M=2, world=LUMPED)
     station.play([0, 0], n=[1.5, 0.0])
-    for s, side in ((0, 1), (1, 0), (2, 1)):
+    for s, good in ((0, 1), (1, 0), (2, 1)):
         station.choose(sensed=[s, 0])
-        pay = station.state.sides.total / station.state.sides.slots
-        assert station.slot.indices.tolist() == [pay[0, side], pay[1, 1]]
+        pay = station.state.channels.total / station.state.channels.slots
+        assert station.slot.indices.tolist() == [pay[0, good], pay[1, 1]]
 
 
 def test_draws_follow_the_posterior() -> None:
-    """In the slot after it was seen bad a channel is good with chance p01, and its index is p01 too, whatever p10 is:
+    """One slot after an observed bad state the probability and the index are p01, whatever p10 is:
     3000 of them are Beta(5, 12) after such moves. Kolmogorov and Smirnov at a level of 1e-6."""
     station = Station("mp-whittle", world={"p01": [0.2], "p10": [0.4]})
     station.state.moves[0] = [[12.0, 5.0], [3.0, 9.0]]
     station.play([0])
-    station.state.sides.total[:], station.state.sides.slots[:] = [[0.0, 1.0]], 1.0
+    station.state.channels.total[:], station.state.channels.slots[:] = [[0.0, 1.0]], 1.0
     draws = []
     for _ in range(3000):
         station.choose()

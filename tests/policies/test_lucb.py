@@ -241,7 +241,7 @@ def test_targets() -> None:
 
 
 def test_target_without_a_measured_perturbation() -> None:
-    """From the additive reward n = h - r in any state; from the threshold reward a chance, in good slots only."""
+    """From the additive reward n = h - r in any state; from the threshold reward a probability, in good slots only."""
     for s in (0, 1):
         assert one_sample(s, 0.8, feedback="reward", reward="additive")[0] == pytest.approx(0.8)
     assert one_sample(1, 0.8, feedback="reward").tolist() == [0.0, 0.0]

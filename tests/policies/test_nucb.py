@@ -129,7 +129,7 @@ def mean_h(station: Station) -> Floats:
 
 
 def memory_of(station: Station) -> list[Floats]:
-    """Copies of all that a lesson may change: networks, A and the store."""
+    """Copies of all that a regression_target may change: networks, A and the store."""
     state = station.state
     return [array.copy() for part in (state.nets, state.covariance[2:], state.samples) for array in part]
 
@@ -414,17 +414,17 @@ def test_a_batch_begins_with_the_new_samples() -> None:
 
 
 def test_the_store_is_drawn_from_evenly() -> None:
-    """Every stored sample the same chance: counts within 5 standard deviations of a binomial's."""
+    """Every stored sample the same probability: counts within 5 standard deviations of a binomial's."""
     station, memory, batch = single(batch=1000, memory=8), 8, 1000
     for i in range(40):
         station.play([1], x=context(i))
         drawn = trained_on(station)[1:]
         stored = min(i + 1, memory)
         counts = np.bincount(drawn, minlength=40)
-        chance = 1 / stored
-        spread = math.sqrt((batch - 1) * chance * (1 - chance))
+        probability = 1 / stored
+        spread = math.sqrt((batch - 1) * probability * (1 - probability))
         for j in range(40):
-            expected = (batch - 1) * chance if i - memory < j <= i else 0.0
+            expected = (batch - 1) * probability if i - memory < j <= i else 0.0
             assert abs(counts[j] - expected) <= 5 * spread * (expected > 0)
 
 
@@ -627,7 +627,7 @@ def test_looking_between_choice_and_report_changes_nothing() -> None:
         ({"centre": 1}, "centre = 1: must be true or false"),
     ],
 )
-def test_bounds_of_parameters(parameters: dict[str, Any], message: str) -> None:
+def test_parameters_out_of_bounds_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ib.InputError, match=f"^policy mp-nucb: {message}$"):
         ib.policy("mp-nucb", **parameters)
 

@@ -277,20 +277,20 @@ def test_nobody_who_sees_what_is_played_passes_the_bound(earned: Any, where: str
 # --- nobody else -----------------------------------------------------------------------------------------------------
 
 
-def test_only_oracles_are_told() -> None:
-    """`knows` says who; others have an init without a truth, and a run whose slots hide the perturbation."""
+def test_only_oracles_receive_the_truth() -> None:
+    """Other policies have an init without truth, and runs that hide the perturbation."""
     scenario = ib.scenario("S2")
     theta, means = path_parameters(scenario, 0, 0)
     for name, one in POLICIES.items():
-        told = PARAMETERS in one.knows
-        assert told == (one.init is oracle.init), name
-        assert ("truth" in inspect.signature(one.init).parameters) == told, name
+        is_oracle = PARAMETERS in one.knows
+        assert is_oracle == (one.init is oracle.init), name
+        assert ("truth" in inspect.signature(one.init).parameters) == is_oracle, name
         tally = new_tally(scenario, new_path(scenario, 0, 0, theta), means, 1, one.knows)
-        assert tally.told == told
-        assert told or np.isnan(tally.untold).all()
+        assert tally.sees_perturbations == is_oracle
+        assert is_oracle or np.isnan(tally.hidden_perturbations).all()
 
 
-def test_a_policy_of_ones_own_sees_nan_where_oracles_see_the_perturbation() -> None:
+def test_user_policy_sees_nan_where_oracles_see_the_perturbation() -> None:
     @ib.register(name="spy")
     class Spy:
         """Notes what it is told."""

@@ -181,9 +181,9 @@ def test_feedback_that_is_late_but_in_order_counts() -> None:
     """All of four slots at once: the same as if each had come in time. What follows the end is of no block."""
     live = Late()
     live.decide(6)
-    told = [live.tell(t, s) for t, s in enumerate((1, 0, 0, 1, 1, 0), 1)]
-    assert told[3] == (IDLE, 3, pytest.approx(1.2), 0)
-    assert told[4:] == [told[3]] * 2
+    reported = [live.tell(t, s) for t, s in enumerate((1, 0, 0, 1, 1, 0), 1)]
+    assert reported[3] == (IDLE, 3, pytest.approx(1.2), 0)
+    assert reported[4:] == [reported[3]] * 2
     assert live.decide() == [0]
     assert live.tell(7, 1) == (SB2, 3, pytest.approx(1.2), 0)
 
@@ -278,15 +278,15 @@ def test_a_place_that_is_kept_until_the_round_ends_is_no_running_block() -> None
 @settings(max_examples=200)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.3, 0.8]))
 def test_statistics_are_made_of_whole_blocks_whatever_comes(seed: int, chaos: float) -> None:
-    """A channel whose home state is 1, told in any order or not at all: every block that counts is one of the runs that
+    """A channel whose home state is 1, reported in any order or not at all: every counted block is one of the runs that
     truly happened, from a 1 to the last slot before the next, each of its slots reported."""
     rng = np.random.default_rng(seed)
-    live, truth, waiting, told = Late(), {}, [], set()
+    live, truth, waiting, reported = Late(), {}, [], set()
     committed: list[float] = []
     live.decide()
     truth[1] = 1
     live.tell(1, 1)
-    told.add(1)
+    reported.add(1)
     for t in range(2, 60):
         live.decide()
         truth[t] = int(rng.random() < 0.5)
@@ -297,12 +297,12 @@ def test_statistics_are_made_of_whole_blocks_whatever_comes(seed: int, chaos: fl
                 continue  # never
             before = float(live.station.state.slots[0])
             _, after, _, _ = live.tell(now, truth[now])
-            told.add(now)
+            reported.add(now)
             if after > before:
                 committed.append(after - before)
                 first = now - int(after - before)
                 assert truth[first] == truth[now] == 1
-                assert all(truth[u] == 0 and u in told for u in range(first + 1, now))
+                assert all(truth[u] == 0 and u in reported for u in range(first + 1, now))
     blocks = live.station.state
     assert blocks.slots[0] == blocks.all_slots[0] == sum(committed)
     assert blocks.total[0] == pytest.approx(sum(1.0 + 0.1 * (length - 1) for length in committed))

@@ -88,7 +88,7 @@ def test_names() -> None:
     assert [name for name in POLICIES if POLICIES[name].source is None] == NAMES
 
 
-def test_every_row_of_the_table_is_a_parameter() -> None:
+def test_open_points_of_the_paper_are_parameters() -> None:
     rows = {"target", "lambda", "base", "width", "estimate", "frame", "explore_first", "replace", "shared"}
     network = {"L", "D", "gamma", "learning_rate", "dropout", "batch", "memory", "train_every", "covariance"}
     for ending in ("", "-rca", "-printed"):
@@ -96,7 +96,7 @@ def test_every_row_of_the_table_is_a_parameter() -> None:
         assert rows | network < set(POLICIES["mp-nucb" + ending].parameters)
 
 
-def test_three_names_are_three_settings() -> None:
+def test_variants_of_a_policy_are_parameter_settings() -> None:
     def chosen(name: str) -> dict[str, Any]:
         return ib.policy(name).values
 
@@ -110,7 +110,7 @@ def test_three_names_are_three_settings() -> None:
     assert (printed | {"dropout": 0.1, "centre": False, "constant": False}).items() <= chosen("mp-nucb-printed").items()
 
 
-def test_lambda_is_a_word_that_python_has_taken() -> None:
+def test_lambda_with_and_without_underscore() -> None:
     """So its field has an underscore, and both spellings mean it."""
     for name in ("mp-lucb", "mp-nucb"):
         assert ib.policy(name, lambda_=2.0) == ib.policy(name, **{"lambda": 2})
@@ -133,14 +133,14 @@ def test_lambda_is_a_word_that_python_has_taken() -> None:
         ("mp-random", {"L": 1}, "unknown parameter of policy mp-random 'L'"),
     ],
 )
-def test_mistakes_are_named(name: str, parameters: dict[str, Any], message: str) -> None:
+def test_invalid_policies_and_parameters_are_refused(name: str, parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ib.InputError) as error:
         ib.policy(name, **parameters)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_text_from_the_command_line_is_read() -> None:
+def test_parameter_values_may_be_text() -> None:
     values = ib.policy("mp-lucb", beta="0.5", shared="true", frame="rca").values
     assert (values["beta"], values["shared"], values["frame"]) == (0.5, True, "rca")
 
@@ -181,7 +181,7 @@ def test_names_that_differ_only_in_punctuation_are_different_policies(tmp_path: 
     assert not np.array_equal(*plays)
 
 
-def test_what_is_typed_in_again_is_another_policy() -> None:
+def test_interactive_redefinition_is_another_policy() -> None:
     """An interpreter's cell may depend on what was typed before, so nothing is reused for it."""
     cell = OWN.split("@ib.register\nclass Allocating")[0].replace("slot.contexts[k, 0]", "slot.contexts[k, FIRST]")
     plays = []
@@ -191,7 +191,7 @@ def test_what_is_typed_in_again_is_another_policy() -> None:
     assert not np.array_equal(*plays)
 
 
-def test_a_policy_of_an_imported_module_is_known_by_that_modules_text(
+def test_policy_of_an_imported_module_is_identified_by_its_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -204,7 +204,7 @@ def test_reserved_names_cover_the_columns() -> None:
     assert {"scenario", "policy", "label", "replication", "t", *COLUMNS} <= RESERVED
 
 
-def test_the_example() -> None:
+def test_epsilon_greedy_example() -> None:
     result = ib.simulate("S1", f"{ROOT}/examples/epsilon_greedy.py:epsilon-greedy", horizon=3000, epsilon=0.1)
     assert result.note == ""
     assert result.label == "epsilon-greedy epsilon=0.1"
@@ -227,7 +227,7 @@ def test_the_example() -> None:
         ("1 / 0", "pass", "setup.M", "policy Policy: ZeroDivisionError: division by zero ("),
     ],
 )
-def test_a_policy_that_breaks_the_rules_is_named(
+def test_policy_with_invalid_picks_or_errors_is_named(
     tmp_path: Path, state: str, body: str, count: str, message: str
 ) -> None:
     path = own_file(tmp_path, BROKEN.format(state=state, body=body, count=count))
@@ -236,7 +236,7 @@ def test_a_policy_that_breaks_the_rules_is_named(
     assert message in str(error.value)
 
 
-def test_registering_nonsense_is_refused() -> None:
+def test_invalid_registrations_are_refused() -> None:
     class Parameters(NamedTuple):
         size: str = "large"
 

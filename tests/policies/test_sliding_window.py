@@ -25,7 +25,7 @@ class Plain(Recount):
 
 @pytest.mark.parametrize("L", [0.0, 0.6, 1.5])
 @pytest.mark.parametrize("window", [1, 2, 3, 7, 20, 299, 300, 1000])
-def test_against_sums_made_anew(window: int, L: float) -> None:
+def test_sums_equal_recomputed_sums(window: int, L: float) -> None:
     """Also where fewer channels are available than picks, or none at all for as long as the window."""
     station = Station("mp-swucb", K=5, M=2, world=ADDITIVE, window=window, L=L)
     plain, rng = Plain(station), np.random.default_rng(window)
@@ -39,7 +39,7 @@ def test_against_sums_made_anew(window: int, L: float) -> None:
             plain.learn(k, int(rng.integers(0, 2)), rng.uniform(0, 1.4))
 
 
-def test_by_hand() -> None:
+def test_indices_computed_by_hand() -> None:
     """One place, window 3: a channel that has left the window comes first again."""
     station = Station("mp-swucb", K=3, M=1, window=3)
     assert [station.play([1, 0, 0]) for _ in range(3)] == [[0], [1], [2]]
@@ -155,7 +155,7 @@ def test_more_feedback_than_picks_stays_within_the_row() -> None:
         ({"L": -1}, "L = -1: must be a finite number of at least 0"),
     ],
 )
-def test_bounds_of_parameters(parameters: dict[str, Any], message: str) -> None:
+def test_parameters_out_of_bounds_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ib.InputError, match=f"^policy mp-swucb: {message}$"):
         ib.policy("mp-swucb", **parameters)
 

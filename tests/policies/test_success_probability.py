@@ -1,4 +1,4 @@
-"""From a predicted perturbation to what states pay: chances, measured errors, and what a play teaches."""
+"""From a predicted perturbation to what states pay: probabilities, measured errors, and what a play teaches."""
 
 import math
 from typing import Any
@@ -13,10 +13,10 @@ from idleband.policies.success_probability import (
     below,
     fill_at_random,
     fill_pays,
-    lesson,
     measures,
-    new_clearness,
+    new_success_estimates,
     observe_error,
+    regression_target,
     spared_probability,
 )
 from idleband.scenario.build import scenario
@@ -33,7 +33,7 @@ CHANNELS: dict[str, Any] = {
 
 
 def known(**settings: Any) -> Setup:
-    return setup_of(scenario(**CHANNELS, **settings))
+    return setup_of(scenario(**CHANNELS, **settings), ())
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0])
@@ -47,51 +47,51 @@ def test_below_is_the_normal_model(level: float) -> None:
 def test_pays_under_the_threshold_reward() -> None:
     """0.1 + 0.9 P(n < 1) in a good state with n ~ N(n_hat + z e sqrt(q), e^2); 0.1 in another, until one was paid: then
     P(n < 0)."""
-    told = known()
-    clearness = new_clearness(told, 2)
-    clearness.square[:] = [0.04, 0.09]
-    clearness.doubt[:] = [0.0, -1.5]
+    setup = known()
+    success = new_success_estimates(setup, 2)
+    success.square[:] = [0.04, 0.09]
+    success.deviate[:] = [0.0, -1.5]
     for k, m, e, z in ((0, 0, 0.2, 0.0), (1, 1, 0.3, -1.5)):
         for spared in (0.0, 1.0):
-            clearness.spared[k] = spared
-            fill_pays(told, clearness, m, k, 0.9, 0.49)
+            success.spared[k] = spared
+            fill_pays(setup, success, m, k, 0.9, 0.49)
             centre = 0.9 + z * e * 0.7
             good = 0.1 + 0.9 * stats.norm.cdf((1 - centre) / e)
             other = 0.1 + 0.9 * spared * stats.norm.cdf((0 - centre) / e)
-            np.testing.assert_allclose(clearness.pays[k], [other, good, other if k == 1 else 0.0], atol=1e-9)
+            np.testing.assert_allclose(success.pays[k], [other, good, other if k == 1 else 0.0], atol=1e-9)
 
 
 def test_pays_under_the_additive_reward() -> None:
-    told = known(reward="additive")
-    clearness = new_clearness(told, 2)
-    clearness.doubt[1] = 2.0
-    fill_pays(told, clearness, 1, 1, 0.3, 0.25)
-    np.testing.assert_allclose(clearness.pays[1], np.array([0.2, 0.9, 0.4]) - (0.3 + 2.0 * 1.0 * 0.5))
+    setup = known(reward="additive")
+    success = new_success_estimates(setup, 2)
+    success.deviate[1] = 2.0
+    fill_pays(setup, success, 1, 1, 0.3, 0.25)
+    np.testing.assert_allclose(success.pays[1], np.array([0.2, 0.9, 0.4]) - (0.3 + 2.0 * 1.0 * 0.5))
 
 
 def test_pays_by_chance() -> None:
-    told = known()
-    clearness = new_clearness(told, 2)
-    fill_at_random(told, clearness, 1, 0.8, 0.3)
-    np.testing.assert_allclose(clearness.pays[1], [0.1 + 0.9 * 0.3, 0.1 + 0.9 * 0.8, 0.1 + 0.9 * 0.3])
+    setup = known()
+    success = new_success_estimates(setup, 2)
+    fill_at_random(setup, success, 1, 0.8, 0.3)
+    np.testing.assert_allclose(success.pays[1], [0.1 + 0.9 * 0.3, 0.1 + 0.9 * 0.8, 0.1 + 0.9 * 0.3])
 
 
 def test_errors_are_the_mean_of_squares_and_then_fade() -> None:
     """Ten errors of 1 to begin with; error^2 / (1 + q) of each; from the 200th on, the older ones lose a 200th."""
-    told = known()
-    clearness = new_clearness(told, 2)
+    setup = known()
+    success = new_success_estimates(setup, 2)
     rng = np.random.default_rng(1)
     errors, q = rng.normal(0, 0.3, 600), rng.exponential(1.0, 600)
     squares = errors**2 / (1 + q)
     for i in range(600):
-        observe_error(clearness, 1, errors[i], q[i])
+        observe_error(success, 1, errors[i], q[i])
         if i + 11 <= 200:
             expected = (10 + squares[: i + 1].sum()) / (11 + i)
         else:
             expected += (squares[i] - expected) / 200
-        assert clearness.square[1] == pytest.approx(expected, rel=1e-12)
-    assert clearness.square[0] == 1.0
-    assert clearness.square[1] == pytest.approx(float(np.mean(squares)), rel=0.3)
+        assert success.square[1] == pytest.approx(expected, rel=1e-12)
+    assert success.square[0] == 1.0
+    assert success.square[1] == pytest.approx(float(np.mean(squares)), rel=0.3)
 
 
 @pytest.mark.parametrize(
@@ -109,18 +109,18 @@ def test_errors_are_the_mean_of_squares_and_then_fade() -> None:
     ],
 )
 def test_what_a_play_teaches(settings: dict[str, Any], s: int, r: float, n: float, expected: float) -> None:
-    told = known(**settings)
-    clearness = new_clearness(told, 2)
-    assert lesson(told, clearness, 1, s, r, n) == pytest.approx(expected, nan_ok=True)
-    assert measures(told) == (settings != {"feedback": "reward"})
-    counted = told.threshold and s != 1
-    assert clearness.spared.tolist() == [0, counted and r > 0.1]
-    assert clearness.spoilt.tolist() == [0, counted and r <= 0.1]
+    setup = known(**settings)
+    success = new_success_estimates(setup, 2)
+    assert regression_target(setup, success, 1, s, r, n) == pytest.approx(expected, nan_ok=True)
+    assert measures(setup) == (settings != {"feedback": "reward"})
+    counted = setup.threshold and s != 1
+    assert success.spared.tolist() == [0, counted and r > 0.1]
+    assert success.spoilt.tolist() == [0, counted and r <= 0.1]
 
 
 def test_chance_to_be_spared() -> None:
     """Zero before anything was seen: the paper's perturbations are positive."""
-    clearness = new_clearness(known(), 2)
-    assert spared_probability(clearness, 1) == 0.0
-    clearness.spared[1], clearness.spoilt[1] = 3.0, 5.0
-    assert spared_probability(clearness, 1) == pytest.approx(3 / 9)
+    success = new_success_estimates(known(), 2)
+    assert spared_probability(success, 1) == 0.0
+    success.spared[1], success.spoilt[1] = 3.0, 5.0
+    assert spared_probability(success, 1) == pytest.approx(3 / 9)

@@ -1,15 +1,15 @@
 """Logistic regression, one sample at a time: P(y = 1 | x) = 1 / (1 + exp(-theta . x)), with its uncertainty.
 
-The posterior of theta is taken as normal before each sample and after it (Laplace). With v = A^-1 x the new mode lies
-at theta + v (y - p), p the chance at the mode itself: the score there solves
+The posterior of theta is approximated by a normal distribution before and after each sample (Laplace). With v = A^-1 x
+the new mode is theta + v (y - p), where p is the probability at the new mode: the score there solves
 
     score' = score + x'v (y - p(score')),
 
-and with h = p (1 - p), what a sample at p tells, A^-1 -= v v' h / (1 + h x'v). One Newton step from the old mode, as a
-Kalman filter would do, goes too far by any amount where the old mode was sure and wrong: with nine entries, a prior of
-0.01 and 50 samples it ended up to 18 standard deviations from the fit of all samples at once, this ends within 1.3.
+and with h = p (1 - p), the information of a sample, A^-1 -= v v' h / (1 + h x'v). One Newton step from the old mode, as
+in a Kalman filter, overshoots without limit where the old mode was confident and wrong: with nine entries, a prior of
+0.01 and 50 samples it ended up to 18 standard deviations from the fit of all samples at once; this ends within 1.3.
 
-Memory and order of calls are those of `ridge.py`, and so is the width x' A^-1 x.
+Arrays and the order of calls are those of `ridge.py`, and so is the width x' A^-1 x.
 """
 
 import math
@@ -23,14 +23,17 @@ MAX_STEPS = 100
 
 @jit
 def probability(score: float) -> float:
-    """The chance of y = 1 where theta . x = score; at scores beyond +-700 the exponential would overflow."""
+    """Return the probability of y = 1 for theta . x = score, without overflow at scores beyond +-700."""
     return 1.0 / (1.0 + math.exp(min(700.0, -score)))
 
 
 @jit
 def settle(score: float, q: float, y: float) -> float:
-    """The score' above. What is left over rises with it: Newton's steps as long as each is at most half the one before,
-    and halving where one is not (they may go to and fro without end) or leaves the bracket."""
+    """Solve for the score' above.
+
+    The residual is increasing. Newton steps are used as long as each is at most half as long as the previous one;
+    otherwise (they may oscillate), or outside the bracket, the bracket is halved.
+    """
     low, high = score - q, score + q
     at, step = score, 2.0 * q
     for _ in range(MAX_STEPS):
@@ -51,12 +54,12 @@ def settle(score: float, q: float, y: float) -> float:
 
 @jit
 def learn(A_inv: Floats, theta: Floats, m: int, v: Floats, k: int, q: float, score: float, y: float) -> None:
-    """Take in one sample of model m, with v[k] and q from ridge.width_squared and score = theta . x; spends v[k]."""
+    """Update model m with one sample; v[k] and q are from ridge.width_squared, score = theta . x; overwrites v[k]."""
     d = v.shape[1]
     p = probability(settle(score, q, y))
-    told = p * (1.0 - p)
+    information = p * (1.0 - p)
     gain = y - p
-    scale = math.sqrt(told / (1.0 + told * q))
+    scale = math.sqrt(information / (1.0 + information * q))
     for i in range(d):
         theta[m, i] += gain * v[k, i]
         v[k, i] *= scale

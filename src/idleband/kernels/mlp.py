@@ -1,15 +1,15 @@
-"""Small ReLU networks without biases, one a row, trained by Adam a batch at a time.
+"""Small ReLU networks without biases, trained by Adam in batches.
 
     f(u) = w . relu(W_{L-1} ... relu(W_1 u))          L - 1 hidden layers of D units each
 
-`W[m, l, j, i]` is network m's weight into unit i of hidden layer l from that layer's j-th input. The last hidden layer
-has one row more: the weight w_i from its unit i to the output. So every weight belongs to one hidden unit, a column,
-and the inner loops run over units, which are neighbours in memory: the compiler puts them into vector registers.
-(Rows that a layer has no inputs for stay zero and are never read.)
+`W[m, l, j, i]` is the weight of network m into unit i of hidden layer l from the j-th input of that layer. The last
+hidden layer has one more row: the weight w_i from its unit i to the output. So every weight belongs to one hidden unit,
+a column, and the inner loops run over units, which are adjacent in memory, and are vectorised. Rows that a layer has no
+inputs for stay zero and are not read.
 
-`a[b, l, :]` are the inputs of hidden layer l in pass b of several, so `a[b, 0, :]` is what goes into the network and
-`a[b, l + 1, :]` what layer l puts out. `delta[b, l, :]` are derivatives of the output, or of a loss, in what goes into
-the units of layer l.
+`a[b, l, :]` are the inputs of hidden layer l in pass b: `a[b, 0, :]` is the input of the network and `a[b, l + 1, :]`
+the output of layer l. `delta[b, l, :]` are derivatives of the output, or of a loss, with respect to the inputs of the
+units of layer l.
 """
 
 import math
@@ -22,14 +22,14 @@ from idleband.kernels.compile import jit
 from idleband.kernels.memory import aligned
 from idleband.kernels.rng import Rng, normal, uniform
 
-BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Kingma and Ba's constants, as everybody has them
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # the usual constants of Kingma and Ba
 
 
 class Nets(NamedTuple):
     W: Floats  # (models, L-1, rows, D)
-    mean: Floats  # the same shape: Adam's running mean of the gradient
-    square: Floats  # the same shape: and of its square
-    decayed: Floats  # (models, 2) BETA1 and BETA2 to the number of steps taken
+    mean: Floats  # the same shape: running mean of the gradient
+    square: Floats  # the same shape: running mean of its square
+    decayed: Floats  # (models, 2) BETA1 and BETA2 to the power of the number of steps
 
 
 class Passes(NamedTuple):
@@ -38,13 +38,13 @@ class Passes(NamedTuple):
 
 
 class Batch(NamedTuple):
-    passes: Passes  # one for each sample
-    y: Floats  # (batch,) what the network should have said, then the derivative of the loss in what it said
-    slope: Floats  # (rows, D) working array: the loss's derivative in the weights of one layer
+    passes: Passes  # one per sample
+    y: Floats  # (batch,) targets, then derivatives of the loss with respect to the outputs
+    slope: Floats  # (rows, D) working array: derivatives of the loss with respect to the weights of one layer
 
 
 def rows(inputs: int, L: int, D: int) -> int:
-    """Rows of W: the most weights that belong to one unit."""
+    """Return the number of rows of W: the largest number of weights of a unit."""
     return inputs + 1 if L == 2 else max(inputs, D + 1)
 
 
@@ -63,8 +63,11 @@ def new_batch(size: int, inputs: int, L: int, D: int) -> Batch:
 
 @jit
 def initialise(W: Floats, m: int, inputs: int, rng: Rng) -> None:
-    """The paper's start, after Zhou, Li and Gu (ICML 2020): every hidden layer two times the same block of N(0, 4/D)
-    entries, the output (w, -w) with N(0, 2/D). Where inputs or units are odd in number the second half is one short."""
+    """Initialise the weights as in the paper, after Zhou, Li and Gu (ICML 2020).
+
+    Every hidden layer contains the same block of N(0, 4/D) entries twice, the output is (w, -w) with N(0, 2/D). For an
+    odd number of inputs or units the second half is one shorter.
+    """
     layers, D = W.shape[1], W.shape[3]
     half = (D + 1) // 2
     for l in range(layers):  # noqa: E741
@@ -86,7 +89,7 @@ def initialise(W: Floats, m: int, inputs: int, rng: Rng) -> None:
 
 @jit
 def forward(W: Floats, m: int, inputs: int, a: Floats, first: int, last: int) -> None:
-    """Passes first to last - 1 through network m: from the inputs in a[:, 0], what every layer puts out."""
+    """Compute the outputs of all layers of network m in passes first to last - 1, from the inputs in a[:, 0]."""
     layers, D = W.shape[1], W.shape[3]
     for l in range(layers):  # noqa: E741
         feed(W, m, inputs, a, first, last, l)
@@ -97,14 +100,14 @@ def forward(W: Floats, m: int, inputs: int, a: Floats, first: int, last: int) ->
 
 @jit
 def feed(W: Floats, m: int, inputs: int, a: Floats, first: int, last: int, l: int) -> None:  # noqa: E741
-    """The sums that go into the units of layer l, into a[:, l + 1]."""
+    """Compute the inputs of the units of layer l, into a[:, l + 1]."""
     D = W.shape[3]
     fan = inputs if l == 0 else D
     for b in range(first, last):
         for i in range(D):
             a[b, l + 1, i] = 0.0
-    # Four inputs at a time, so that a[b, l + 1] is loaded and stored a quarter as often; and the passes in turn, so
-    # that none waits for its own last sum.
+    # Four inputs at a time, so that a[b, l + 1] is loaded and stored a quarter as often; passes alternate, so that no
+    # sum depends on the one just before.
     fours = fan - fan % 4
     for j in range(0, fours, 4):
         for b in range(first, last):
@@ -122,10 +125,10 @@ def feed(W: Floats, m: int, inputs: int, a: Floats, first: int, last: int, l: in
 
 @jit
 def output(W: Floats, m: int, inputs: int, a: Floats, b: int) -> float:
-    """What network m says, after pass b through its layers."""
+    """Return the output of network m after pass b."""
     layers, D = W.shape[1], W.shape[3]
     out = inputs if layers == 1 else D
-    y0, y1, y2, y3 = 0.0, 0.0, 0.0, 0.0  # four sums side by side do not wait for each other
+    y0, y1, y2, y3 = 0.0, 0.0, 0.0, 0.0  # four independent sums run in parallel
     fours = D - D % 4
     for i in range(0, fours, 4):
         y0 += W[m, layers - 1, out, i] * a[b, layers, i]
@@ -139,8 +142,7 @@ def output(W: Floats, m: int, inputs: int, a: Floats, b: int) -> float:
 
 @jit
 def backward(W: Floats, m: int, inputs: int, passes: Passes, b: int, scale: float) -> None:
-    """delta[b] after pass b: the output's derivative in what goes into each unit, times scale. A unit that put out
-    nothing has none."""
+    """Compute delta[b] after pass b: derivatives of the output with respect to the unit inputs, times scale."""
     layers, D = W.shape[1], W.shape[3]
     a, delta = passes.a, passes.delta
     last = layers - 1
@@ -158,9 +160,10 @@ def backward(W: Floats, m: int, inputs: int, passes: Passes, b: int, scale: floa
 
 @jit
 def train(nets: Nets, m: int, inputs: int, batch: Batch, learning_rate: float, dropout: float, rng: Rng) -> None:
-    """One step of Adam on the mean squared error over the batch: inputs in batch.passes.a[:, 0], targets in batch.y.
+    """Take one step of Adam on the mean squared error of a batch: inputs in batch.passes.a[:, 0], targets in batch.y.
 
-    Dropout silences each hidden unit with that chance, for one sample and this step, and makes the others louder.
+    With dropout each hidden unit is set to zero with that probability, for one sample and this step, and the others are
+    scaled up.
     """
     W, a, delta = nets.W, batch.passes.a, batch.passes.delta
     layers, D, count = W.shape[1], W.shape[3], batch.y.size
@@ -179,7 +182,7 @@ def train(nets: Nets, m: int, inputs: int, batch: Batch, learning_rate: float, d
         batch.y[b] = share * (output(W, m, inputs, a, b) - batch.y[b])
     for b in range(count):
         backward(W, m, inputs, batch.passes, b, batch.y[b])
-        if dropout > 0.0:  # each layer on the way back from the output multiplies by boost once
+        if dropout > 0.0:  # each layer back from the output multiplies by boost once
             louder = 1.0
             for l in range(layers - 1, -1, -1):  # noqa: E741
                 louder *= boost
@@ -201,21 +204,21 @@ def train(nets: Nets, m: int, inputs: int, batch: Batch, learning_rate: float, d
                 for i in range(D):
                     batch.slope[fan, i] += a[b, layers, i] * error
             fan += 1
-        # After all slopes of the layer, not row by row: what has just been stored is slow to load again.
+        # After all slopes of the layer, because values that were just stored are slow to load.
         for j in range(fan):
             adam(nets, m, l, j, batch.slope, rate, unbias)
 
 
 @jit
 def slopes(batch: Batch, fan: int, l: int) -> None:  # noqa: E741
-    """The loss's derivative in the weights from the inputs of layer l, summed over the batch, into batch.slope."""
+    """Sum the derivatives of the loss with respect to the input weights of layer l over the batch into batch.slope."""
     a, delta, slope = batch.passes.a, batch.passes.delta, batch.slope
     count, D = batch.y.size, slope.shape[1]
     fours = count - count % 4
     for j in range(fan):
         for i in range(D):
             slope[j, i] = 0.0
-    for b in range(0, fours, 4):  # four samples at a time, so that a slope is loaded and stored a quarter as often
+    for b in range(0, fours, 4):  # four samples at a time, so that slopes are loaded and stored a quarter as often
         for j in range(fan):
             a0, a1, a2, a3 = a[b, l, j], a[b + 1, l, j], a[b + 2, l, j], a[b + 3, l, j]
             for i in range(D):
@@ -231,7 +234,7 @@ def slopes(batch: Batch, fan: int, l: int) -> None:  # noqa: E741
 
 @jit
 def adam(nets: Nets, m: int, l: int, j: int, slope: Floats, rate: float, unbias: float) -> None:  # noqa: E741
-    """Kingma and Ba's step for one row of weights, the loss's derivative in which is slope[j]."""
+    """Apply the step of Kingma and Ba to one row of weights with derivatives slope[j]."""
     for i in range(slope.shape[1]):
         mean = BETA1 * nets.mean[m, l, j, i] + (1.0 - BETA1) * slope[j, i]
         square = BETA2 * nets.square[m, l, j, i] + (1.0 - BETA2) * (slope[j, i] * slope[j, i])

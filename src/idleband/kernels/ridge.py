@@ -1,10 +1,10 @@
 """Ridge regression, one sample at a time: A = lambda I + sum x x', theta = A^-1 b.
 
-Kept are A^-1 and theta. With v = A^-1 x, one sample (x, y) changes them by
+A^-1 and theta are stored. With v = A^-1 x, one sample (x, y) changes them by
     A^-1 -= v v' / (1 + x'v)            (Sherman and Morrison)
     theta += v (y - x'theta) / (1 + x'v)
-so the vector v that ranking needs for the width is all that learning needs too. `models` hold one model a row; `m` is
-the model, `k` the channel whose context is meant.
+so the vector v, which ranking needs for the width, is all that the update needs too. The first axis of the arrays is
+the model `m`; `k` is the channel of the context.
 """
 
 import math
@@ -15,12 +15,12 @@ from idleband.kernels.compile import jit
 
 @jit
 def width_squared(A_inv: Floats, m: int, x: Floats, v: Floats, k: int) -> float:
-    """x' A^-1 x for the context x[k] under model m, with A^-1 x left in v[k]."""
+    """Return x' A^-1 x for the context x[k] under model m; writes A^-1 x into v[k]."""
     d = x.shape[1]
     for i in range(d):
         v[k, i] = 0.0
-    # By columns (A^-1 is symmetric), so that the inner loops run in vector registers, and four columns at a time, so
-    # that v[k] is loaded and stored a quarter as often.
+    # By columns (A^-1 is symmetric), so that the inner loops are vectorised, and four columns at a time, so that v[k]
+    # is loaded and stored a quarter as often.
     fours = d - d % 4
     for j in range(0, fours, 4):
         x0, x1, x2, x3 = x[k, j], x[k, j + 1], x[k, j + 2], x[k, j + 3]
@@ -40,7 +40,7 @@ def width_squared(A_inv: Floats, m: int, x: Floats, v: Floats, k: int) -> float:
 
 @jit
 def predict(theta: Floats, m: int, x: Floats, k: int) -> float:
-    """theta . x for the context x[k] under model m."""
+    """Return theta . x for the context x[k] under model m."""
     y = 0.0
     for i in range(x.shape[1]):
         y += theta[m, i] * x[k, i]
@@ -49,14 +49,14 @@ def predict(theta: Floats, m: int, x: Floats, k: int) -> float:
 
 @jit
 def learn(A_inv: Floats, theta: Floats, m: int, v: Floats, k: int, q: float, error: float) -> None:
-    """Take in one sample of model m, with v[k] and q from width_squared and error = y - predict; spends v[k]."""
+    """Update model m with one sample; v[k] and q are from width_squared, error = y - predict; overwrites v[k]."""
     d = v.shape[1]
     gain = error / (1.0 + q)
     scale = 1.0 / math.sqrt(1.0 + q)
     for i in range(d):
         theta[m, i] += gain * v[k, i]
         v[k, i] *= scale
-    for i in range(d):  # u u' with u = v / sqrt(1 + q) is symmetric to the last bit
+    for i in range(d):  # u u' with u = v / sqrt(1 + q) is exactly symmetric
         u_i = v[k, i]
         for j in range(d):
             A_inv[m, i, j] -= u_i * v[k, j]

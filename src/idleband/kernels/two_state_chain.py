@@ -1,15 +1,16 @@
-"""What observations of a two-state chain say about p01 and p10, when it is not seen in every slot.
+"""Estimation of p01 and p10 of a two-state chain that is not observed in every slot.
 
-A channel seen in state i and a slots later in state j has told something whatever a is:
+An observation of state i, and of state j after a slots, has the likelihood
 
     P(good after a slots | i) = pi + rho^a (i - pi),     pi = p01 / (p01 + p10),     rho = 1 - p01 - p10.
 
-All that matters is how often each (a, i, j) was seen, so the likelihood is exact (but for long ages: see below), and
-its maximum takes microseconds to find. The posterior under uniform priors is taken as normal in the logits of p01 and
-p10 (Laplace): mode by Fisher scoring, covariance from the expected information there. Counting only neighbouring slots,
-the usual way, learns next to nothing of a channel that is looked at now and then, and takes that for doubt.
+The counts of each (a, i, j) are sufficient, so the likelihood is exact (except for long ages, see below), and its
+maximum takes microseconds to find. The posterior under uniform priors is approximated by a normal distribution of the
+logits of p01 and p10 (Laplace): the mode by Fisher scoring, the covariance from the expected information there. Using
+transitions between consecutive slots only, the usual approach, learns almost nothing of a channel that is rarely
+played.
 
-Ages up to EXACT have a count each, longer ones share bins that grow by an eighth; the last bin ends at 4000 slots.
+Ages up to EXACT have a count each; longer ages share bins that grow by an eighth. The last bin ends at 4000 slots.
 """
 
 import math
@@ -23,19 +24,19 @@ from idleband.kernels.logistic import probability as logistic
 EXACT, BINS = 32, 73
 GROWTH = 1.125
 
-MAX_LOGIT = 12.0  # chances stay above 6e-6: no count says more in 10^5 slots
+MAX_LOGIT = 12.0  # probabilities stay above 6e-6, which 10^5 slots cannot distinguish from smaller ones
 MAX_STEP = 1.5  # in logits; Fisher scoring overshoots where there is little data
-CLOSE = 1e-4  # squared distance from the mode, in standard deviations, at which scoring ends
+CLOSE = 1e-4  # squared distance from the mode, in standard deviations, at which scoring stops
 MAX_STEPS = 30
-LEAST = 1e-12  # chances that are nearer to 0 or 1 are taken for this
-LATE = 0.01  # an observation that depends on the one before by less tells nothing of how fast the channel moves
+MIN_PROBABILITY = 1e-12  # distance of probabilities from 0 and 1
+LATE = 0.01  # correlation with the previous observation below which an observation is uninformative about the rate
 
 AGES = np.array([*range(1, EXACT + 1), *(EXACT * GROWTH ** (i + 0.5) for i in range(BINS - EXACT))])
 
 
 @jit
 def bin_of(age: int) -> int:
-    """The bin that an age of at least 1 is counted in.
+    """Return the bin of an age of at least 1.
 
     >>> bin_of(1), bin_of(32), bin_of(33), bin_of(10**9)
     (0, 31, 32, 72)
@@ -47,7 +48,7 @@ def bin_of(age: int) -> int:
 
 @jit
 def power(rho: float, age: float, exact: bool) -> float:
-    """rho^age; of an age that is only about right a negative rho has lost its sign: 0 on average."""
+    """Return rho^age; for an approximate age and negative rho the sign is unknown, and the mean is 0."""
     if rho >= 0.0:
         return rho**age
     if not exact:
@@ -58,18 +59,19 @@ def power(rho: float, age: float, exact: bool) -> float:
 
 @jit
 def logit(p: float) -> float:
-    """Where `logistic` is p, within the limits of the modes."""
-    p = min(max(p, LEAST), 1.0 - LEAST)
+    """Return the inverse of `logistic`, clipped to the limits of the modes."""
+    p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
     return min(max(math.log(p / (1.0 - p)), -MAX_LOGIT), MAX_LOGIT)
 
 
 @jit
 def fit(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> None:
-    """The posterior of channel k from the counts pairs[k, bin, i, j]: logits of p01 and p10 into mode[k], where the
-    search starts, and a triangular root of their covariance into spread[k] (3 entries).
+    """Fit the posterior of channel k to the counts pairs[k, bin, i, j].
 
-    There may be two hills. Where the mode says that most observations came too late to tell how fast the channel moves,
-    there is no slope towards slow channels either, and a search from there is worth its time."""
+    Writes the logits of p01 and p10 into mode[k], where the search starts, and a triangular root of their covariance
+    into spread[k] (3 entries). The posterior may have two maxima. If at the first one most observations are too far
+    apart to be informative about the rate, a second search starts from a slow channel.
+    """
     climb(pairs, ages, k, mode, spread)
     p, q = logistic(mode[k, 0]), logistic(mode[k, 1])
     seen, late, waited = 0.0, 0.0, 0.0
@@ -84,7 +86,7 @@ def fit(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> No
         return
     u, v, u_spread, both, v_spread = mode[k, 0], mode[k, 1], spread[k, 0], spread[k, 1], spread[k, 2]
     height = density(pairs, ages, k, u, v)
-    moves = 1.0 - math.exp(-seen / waited)  # it forgets in about the time that passes between two looks
+    moves = 1.0 - math.exp(-seen / waited)  # correlation time about equal to the mean age
     mode[k, 0] = logit(moves * p / (p + q))
     mode[k, 1] = logit(moves * q / (p + q))
     climb(pairs, ages, k, mode, spread)
@@ -95,7 +97,7 @@ def fit(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> No
 
 @jit
 def density(pairs: Floats, ages: Floats, k: int, u: float, v: float) -> float:
-    """The logarithm of the posterior's density in logits, but for a constant."""
+    """Return the logarithm of the posterior density of the logits, up to a constant."""
     p, q = logistic(u), logistic(v)
     pi, rho = p / (p + q), 1.0 - p - q
     total = math.log(p * (1.0 - p) * q * (1.0 - q))
@@ -103,15 +105,15 @@ def density(pairs: Floats, ages: Floats, k: int, u: float, v: float) -> float:
         for i in range(2):
             bad, good = pairs[k, b, i, 0], pairs[k, b, i, 1]
             if bad + good > 0.0:
-                chance = pi + power(rho, ages[b], b < EXACT) * (i - pi)
-                chance = min(max(chance, LEAST), 1.0 - LEAST)
-                total += good * math.log(chance) + bad * math.log(1.0 - chance)
+                probability = pi + power(rho, ages[b], b < EXACT) * (i - pi)
+                probability = min(max(probability, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
+                total += good * math.log(probability) + bad * math.log(1.0 - probability)
     return total
 
 
 @jit
 def climb(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> None:
-    """Fisher scoring from mode[k] to the top of its hill."""
+    """Maximise the posterior by Fisher scoring from mode[k]."""
     u, v = mode[k, 0], mode[k, 1]
     uu, uv, vv = 1.0, 0.0, 1.0
     for _ in range(MAX_STEPS):
@@ -119,7 +121,7 @@ def climb(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> 
         total = p + q
         pi, rho = p / total, 1.0 - total
         pi_p, pi_q = q / (total * total), -p / (total * total)
-        # A uniform prior of a chance is, in its logit, one success and one failure.
+        # A uniform prior of a probability acts on its logit like one success and one failure.
         slope_u, slope_v = 1.0 - 2.0 * p, 1.0 - 2.0 * q
         uu, uv, vv = 2.0 * p * (1.0 - p), 0.0, 2.0 * q * (1.0 - q)
         for b in range(pairs.shape[1]):
@@ -128,12 +130,12 @@ def climb(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> 
                 if bad + good > 0.0:
                     before = power(rho, ages[b] - 1.0, b < EXACT)  # rho^(a-1)
                     now = before * rho
-                    chance = min(max(pi + now * (i - pi), LEAST), 1.0 - LEAST)
+                    probability = min(max(pi + now * (i - pi), MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
                     grow = ages[b] * before * (i - pi)
                     by_u = (pi_p * (1.0 - now) - grow) * p * (1.0 - p)
                     by_v = (pi_q * (1.0 - now) - grow) * q * (1.0 - q)
-                    variance = chance * (1.0 - chance)
-                    surprise = (good - (bad + good) * chance) / variance
+                    variance = probability * (1.0 - probability)
+                    surprise = (good - (bad + good) * probability) / variance
                     information = (bad + good) / variance
                     slope_u += surprise * by_u
                     slope_v += surprise * by_v

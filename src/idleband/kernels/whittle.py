@@ -1,23 +1,23 @@
-"""Whittle's index of a two-state channel, in closed form, for the average reward.
+"""Whittle index of a two-state channel for the average reward, in closed form.
 
 Liu and Zhao, "Indexability of restless bandit problems and optimality of Whittle index for dynamic multichannel
-access", IEEE Transactions on Information Theory 2010. A play pays 1 in the good state and 0 in the
-bad one and shows the state; w is the chance that it is good. The index is what a play is worth: w, and what is gained
-by knowing the state afterwards. `subsidy.py` computes the same without a formula, for any chain.
+access", IEEE Transactions on Information Theory 2010. A play has reward 1 in the good state and 0 in the bad state, and
+reveals the state; w is the probability of the good state. The index is w plus the value of observing the state.
+`whittle_lagrangian.py` computes the index of any chain numerically.
 """
 
 import math
 
 from idleband.kernels.compile import jit
 
-SHORTEST = 1e-12  # distances below this are none: rounding would decide
+MIN_DISTANCE = 1e-12  # smaller distances count as zero, because they are rounding errors
 
 
 @jit
 def whittle(p01: float, p10: float, w: float) -> float:
-    """The index at belief w; p01 is the chance to turn good, p10 to turn bad, not both 0.
+    """Return the index at belief w; p01 and p10 must not both be 0.
 
-    >>> whittle(0.5, 0.5, 0.5)  # independent slots: nothing is gained by looking
+    >>> whittle(0.5, 0.5, 0.5)  # independent slots: observing the state has no value
     0.5
     >>> whittle(0.1, 0.1, 0.5) > 0.5
     True
@@ -27,11 +27,11 @@ def whittle(p01: float, p10: float, w: float) -> float:
     if p11 >= p01:
         if w <= p01 or w >= p11:
             return w
-        if w >= w0 - SHORTEST:
+        if w >= w0 - MIN_DISTANCE:
             return w / (1.0 - p11 + w)
-        # How many slots after it was seen bad a channel is believed better than w: p01 moved on `wait` times. Written
-        # with rho = 1 - total in logarithms and without differences of like beliefs: of a channel that hardly moves,
-        # with chances of 1e-9, rounding would leave an index below its belief.
+        # `wait`: slots after an observed bad state until the belief exceeds w. Written with the logarithm of
+        # rho = 1 - total and without differences of close beliefs: with probabilities of 1e-9 rounding would give an
+        # index below the belief.
         total = p01 + p10
         fade = math.log1p(-total)
         wait = math.floor(math.log((w0 - w) / (w0 * (1.0 - total))) / fade) + 1.0
@@ -40,8 +40,8 @@ def whittle(p01: float, p10: float, w: float) -> float:
         return ahead / (ahead + p10 + drift)
     if w <= p11 or w >= p01:
         return w
-    after = w * p11 + (1.0 - w) * p01  # the belief one slot later, if it is not played
-    after_good = p11 * p11 + p10 * p01  # two slots after it was seen good
+    after = w * p11 + (1.0 - w) * p01  # belief one slot later without a play
+    after_good = p11 * p11 + p10 * p01  # belief two slots after an observed good state
     if w < w0:
         return (w + p01 - after) / (1.0 + p01 - after_good + after - w)
     if w < after_good:

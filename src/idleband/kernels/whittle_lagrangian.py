@@ -1,22 +1,22 @@
-"""One channel, one charge: when is it worth playing if every play costs lambda?
+"""Whittle index and upper bound from the problem of one channel with a charge lambda per play.
 
-A station that sees only what it plays knows of a channel the state it was seen in last, s, and how many slots ago, its
-age a; the chain's state now has the model b = (row s of P^a). In every slot the perturbation is at some level l with
-chance q_l, independent of all else, and a play pays sum_j b_j v_lj, costs the charge, and shows the state: j, age 1.
-Otherwise the age grows. The best average reward g and the values H solve
+A base station that observes played channels only knows, of a channel, the last observed state s and its age a in slots;
+the belief is b = (row s of P^a). In every slot the perturbation is at level l with probability q_l, independent of all
+else. A play pays sum_j b_j v_lj, costs the charge, and reveals the state j, whose age is then 1. Otherwise the age
+grows by 1. The optimal average reward g and the values H solve
 
     g + H(s, a) = sum_l q_l max( sum_j b_j (v_lj + H(j, 1)) - lambda ,  H(s, a + 1) ).
 
-Two things follow from it. **Whittle's index** of (s, a) at level l is the charge at which playing and waiting are worth
-the same (Whittle, "Restless bandits: activity allocation in a changing world", 1988; the charge for playing is his
-subsidy for not playing). And **the bound**: handing out M channels on average instead of exactly M in every slot is a
-linear program over how often each (s, a, l) is met and played, whose value by duality is the least over lambda of
-lambda M + sum_k g_k(lambda) (Weber and Weiss, "On an index policy for restless bandits", 1990); in the long run no
-station that sees only what it plays can earn more. The dual is solved instead of the program, because it takes
-milliseconds where the program takes seconds; the tests solve the program.
+The **Whittle index** of (s, a) at level l is the charge at which playing and waiting have the same value (Whittle,
+"Restless bandits: activity allocation in a changing world", 1988; the charge for playing is his subsidy for not
+playing). The **upper bound** is that of the relaxed problem, in which M channels are played on average instead of
+exactly M in every slot: a linear program over the frequencies of (s, a, l), whose value by duality is the minimum over
+lambda of lambda M + sum_k g_k(lambda) (Weber and Weiss, "On an index policy for restless bandits", 1990). No policy
+that observes played channels only has a larger long-run average reward. The dual takes milliseconds where the linear
+program takes seconds; the tests solve the program.
 
-The problem is solved by policy iteration. Ages end at A, where b hardly changes any more: a channel stays there until
-it is played.
+The problem is solved by policy iteration. Ages end at A, where b hardly changes any more: a channel stays at this age
+until it is played.
 """
 
 import math
@@ -29,28 +29,28 @@ from idleband.arrays import Flags, Floats
 from idleband.kernels import compile
 from idleband.kernels.compile import jit
 
-FORGOTTEN = 1e-5  # what is left of an observation at the last age
+FORGOTTEN = 1e-5  # influence of an observation that is left at the last age
 MIN_AGE, MAX_AGE = 2, 4000
 MAX_ROUNDS = 100  # of policy iteration; it needs about six
-SAME = 1e-12  # values that differ by no more (or no larger a part of them) tie: no decision is changed for it
-# How likely a play is taken to show state 0 instead. A policy on the way may never come from some states to others
-# (of a periodic channel it may play every fourth slot only), and then its gain would have no equation.
+SAME = 1e-12  # absolute or relative difference of values up to which decisions are not changed
+# Assumed probability that a play reveals state 0 instead. Without it an intermediate policy may never reach some states
+# (of a periodic channel, for example), and its gain would not be determined.
 ASTRAY = 1e-12
 
 
 class Channels(NamedTuple):
-    """What the problem is for each of K channels; states that a channel does not have are zero everywhere."""
+    """The problems of K channels; entries of states that a channel does not have are zero."""
 
-    beliefs: Floats  # (K, S, A, S) model of the state after a = 1 .. A slots unseen, by the state seen last
+    beliefs: Floats  # (K, S, A, S) belief at ages 1 to A, by the last observed state
     pay: Floats  # (K, L, S) expected reward in a state, at each level of the perturbation
-    chance: Floats  # (K, L) how often a level comes
+    probability: Floats  # (K, L) probability of each level
 
 
 class Work(NamedTuple):
-    """Memory to solve one channel in."""
+    """Working memory for one channel."""
 
     plays: Flags  # (A, S, L) the policy
-    later: Floats  # (A, S) H(s, a + 1), which a play at age a is against
+    later: Floats  # (A, S) H(s, a + 1), the value of waiting at age a
     first: Floats  # (S,) H(s, 1)
     constant: Floats  # (S,) H(s, a) = constant + weights . H(., 1) - time * gain
     weights: Floats  # (S, S)
@@ -59,19 +59,19 @@ class Work(NamedTuple):
     value: Floats  # (L,)
 
 
-def channels(P: Floats, pay: Floats, chance: Floats, ages: int | None = None) -> Channels:
-    """From transition matrices P (K, S, S)."""
+def channels(P: Floats, pay: Floats, probability: Floats, ages: int | None = None) -> Channels:
+    """Return the problems for transition matrices P (K, S, S)."""
     A = ages_to_forget(P) if ages is None else ages
     beliefs = np.zeros((*P.shape[:2], A, P.shape[2]))
     power = P
     for a in range(A):
         beliefs[:, :, a] = power
         power = power @ P
-    return Channels(beliefs, np.ascontiguousarray(pay, float), np.ascontiguousarray(chance, float))
+    return Channels(beliefs, np.ascontiguousarray(pay, float), np.ascontiguousarray(probability, float))
 
 
 def ages_to_forget(P: Floats, most: int = MAX_AGE) -> int:
-    """How many ages until the slowest chain has forgotten, at most so many; a periodic one never does."""
+    """Return the number of ages after which an observation has no influence, at most `most`."""
     sizes = np.sort(np.abs(np.linalg.eigvals(P)), axis=1)[:, :-1]
     slowest = float(np.max(sizes, initial=0.0))
     if slowest <= FORGOTTEN:
@@ -99,7 +99,7 @@ def new_work(S: int, A: int, L: int) -> Work:
 
 @jit
 def net(world: Channels, k: int, s: int, a: int, level: int, charge: float) -> float:
-    """What a play pays beyond its charge."""
+    """Return the expected reward of a play minus its charge."""
     total = -charge
     for j in range(world.pay.shape[2]):
         total += world.beliefs[k, s, a, j] * world.pay[k, level, j]
@@ -108,8 +108,10 @@ def net(world: Channels, k: int, s: int, a: int, level: int, charge: float) -> f
 
 @jit
 def evaluate(world: Channels, k: int, charge: float, work: Work, returns: bool) -> float:
-    """H(s, 1) of the policy in work.plays into work.first; its gain. With `returns` it plays the channel again and
-    again; else it may stop for good, and the gain is 0."""
+    """Write H(s, 1) of the policy in work.plays into work.first and return its gain.
+
+    With `returns` the policy plays the channel again and again; otherwise it may stop forever, and the gain is 0.
+    """
     S, A, L = work.first.size, work.plays.shape[0], work.value.size
     constant, weights, time, system = work.constant, work.weights, work.time, work.system
     for s in range(S):
@@ -121,10 +123,10 @@ def evaluate(world: Channels, k: int, charge: float, work: Work, returns: bool) 
             paid, played = 0.0, 0.0
             for level in range(L):
                 if work.plays[a, s, level]:
-                    q = world.chance[k, level]
+                    q = world.probability[k, level]
                     paid += q * net(world, k, s, a, level, charge)
                     played += q
-            if a == A - 1:  # here it stays until it is played, if ever
+            if a == A - 1:  # the channel stays here until it is played
                 if played > 0.0:
                     constant[s], time[s] = paid / played, 1.0 / played
                     for j in range(S):
@@ -137,7 +139,7 @@ def evaluate(world: Channels, k: int, charge: float, work: Work, returns: bool) 
     for s in range(S):
         for j in range(S):
             system[s, j] = (1.0 if s == j else 0.0) - (1.0 - ASTRAY) * weights[s, j]
-        if returns:  # H(0, 1) = 0, and the gain is the unknown in its place
+        if returns:  # H(0, 1) = 0; the gain is the unknown in its place
             system[s, 0] = time[s]
         system[s, S] = constant[s]
     eliminate(system)
@@ -151,7 +153,7 @@ def evaluate(world: Channels, k: int, charge: float, work: Work, returns: bool) 
 
 @jit
 def eliminate(system: Floats) -> None:
-    """Solve (S, S + 1) equations in place, the solution in the last column; nan where there is none."""
+    """Solve S equations (S, S + 1) in place; the solution is in the last column, nan if there is none."""
     S = system.shape[0]
     for i in range(S):
         pivot = i
@@ -171,7 +173,7 @@ def eliminate(system: Floats) -> None:
 
 @jit
 def improve(world: Channels, k: int, charge: float, work: Work, gain: float, returns: bool) -> bool:
-    """The decisions that are best if H(., 1) and the gain are as found; whether any is new."""
+    """Make the best decisions for H(., 1) and the gain, and return whether any has changed."""
     S, A, L = work.first.size, work.plays.shape[0], work.value.size
     value, later, changed = work.value, work.later, False
     for s in range(S):
@@ -182,7 +184,7 @@ def improve(world: Channels, k: int, charge: float, work: Work, gain: float, ret
             best = -np.inf
             for level in range(L):
                 value[level] = net(world, k, s, a, level, charge) + shown
-                if world.chance[k, level] > 0.0:
+                if world.probability[k, level] > 0.0:
                     best = max(best, value[level])
             last = a == A - 1
             if last:
@@ -196,7 +198,7 @@ def improve(world: Channels, k: int, charge: float, work: Work, gain: float, ret
                     play = returns or best > 0.0
                 changed |= play != work.plays[a, s, level]
                 work.plays[a, s, level] = play
-                before += world.chance[k, level] * max(value[level], later[a, s])
+                before += world.probability[k, level] * max(value[level], later[a, s])
             if a > 0:
                 later[a - 1, s] = later[a, s] if last else before - gain
     return changed
@@ -204,23 +206,25 @@ def improve(world: Channels, k: int, charge: float, work: Work, gain: float, ret
 
 @jit
 def stay(world: Channels, k: int, value: Floats, gain: float) -> float:
-    """The H with gain = sum_l q_l max(value_l - H, 0): what waiting at the last age is worth. If the levels of at least
-    some value are played, H is the sum below; the right one is the largest."""
+    """Return the value H of waiting at the last age, the solution of gain = sum_l q_l max(value_l - H, 0).
+
+    If the levels above some value are played, H is the quotient below; the solution is the largest of them.
+    """
     best = -np.inf
     for i in range(value.size):
-        worth, q = 0.0, 0.0
+        total, q = 0.0, 0.0
         for level in range(value.size):
             if value[level] >= value[i]:
-                worth += world.chance[k, level] * value[level]
-                q += world.chance[k, level]
+                total += world.probability[k, level] * value[level]
+                q += world.probability[k, level]
         if q > 0.0:
-            best = max(best, (worth - gain) / q)
+            best = max(best, (total - gain) / q)
     return best
 
 
 @jit
 def iterate(world: Channels, k: int, charge: float, work: Work, returns: bool) -> float:
-    """Policy iteration from the policy in work.plays; the gain."""
+    """Run policy iteration from the policy in work.plays and return the gain."""
     gain = 0.0
     for _ in range(MAX_ROUNDS):
         gain = evaluate(world, k, charge, work, returns)
@@ -241,17 +245,19 @@ def set_plays(work: Work, play: bool) -> None:
 
 
 def sweep(world: Channels, charges: Floats, work: Work, gains: Floats, advantage: Floats, index: Floats) -> None:
-    """Every channel under each of the charges, which rise: the best gain into gains (K, C), and Whittle's index into
-    index (K, S, A, L), unless that is empty: the charge at which the advantage of playing falls to zero, between two
-    charges by a straight line; the last one where it lies beyond. `advantage` (S, A, L) is memory."""
+    """Solve every channel for each of the increasing charges.
+
+    Writes the optimal gains into gains (K, C) and, unless it is empty, the Whittle index into index (K, S, A, L): the
+    charge at which the advantage of playing falls to zero, interpolated linearly between two charges, or the last
+    charge if it lies beyond. `advantage` (S, A, L) is a working array.
+    """
     for k in range(gains.shape[0]):
         set_plays(work, True)
         pays = True
         for c in range(charges.size):
             gains[k, c] = 0.0
-            # Where no policy that goes on playing earns its charges, stopping is best in the long run; what is still
-            # worth having before that has no average, only a sum. Each search begins with the policy of the charge
-            # before, which is nearly right.
+            # If no policy that keeps playing earns its charges, stopping is optimal in the long run; rewards before
+            # that count as a sum instead of an average. Each search starts from the policy of the previous charge.
             while pays or index.size > 0:
                 gains[k, c] = max(0.0, iterate(world, k, charges[c], work, pays))
                 if gains[k, c] > 0.0 or not pays:
@@ -264,7 +270,7 @@ def sweep(world: Channels, charges: Floats, work: Work, gains: Floats, advantage
 
 @jit
 def compare(world: Channels, k: int, charges: Floats, c: int, work: Work, advantage: Floats, index: Floats) -> None:
-    """Where the advantage of playing channel k has fallen to zero between the last charge and this one."""
+    """Find where the advantage of playing channel k falls to zero between the previous charge and this one."""
     S, A, L = work.first.size, work.plays.shape[0], work.value.size
     for s in range(S):
         for a in range(A):
@@ -294,8 +300,9 @@ def _compiled() -> Any:
 
 
 def bound(world: Channels, plays: float, low: float, high: float) -> float:
-    """The most that can be earned in a slot, on average, by who hands out `plays` channels on average and sees only
-    what it plays; rewards lie in [low, high].
+    """Return the upper bound on the average reward per slot of policies that observe played channels only.
+
+    `plays` is the average number of plays per slot; rewards lie in [low, high].
 
     >>> fair = channels(np.full((3, 2, 2), 0.5), np.full((3, 1, 2), [[0.0, 1.0]]), np.ones((3, 1)))
     >>> round(bound(fair, 2, 0.0, 1.0), 9)
@@ -303,7 +310,7 @@ def bound(world: Channels, plays: float, low: float, high: float) -> float:
     """
     points = 17
     gains = np.zeros((len(world.pay), points))
-    for _ in range(6):  # the dual is convex: narrow it down around its least
+    for _ in range(6):  # the dual is convex: narrow the interval around its minimum
         charges = np.linspace(low, high, points)
         _sweep(world, charges, gains, np.zeros((0, 0, 0, 0)))
         dual = plays * charges + gains.sum(axis=0)
@@ -313,8 +320,10 @@ def bound(world: Channels, plays: float, low: float, high: float) -> float:
 
 
 def whittle(world: Channels, low: float, high: float, points: int = 257) -> Floats:
-    """(K, S, A, L) Whittle's index of every channel, by the state it was seen in last, age and level; indices outside
-    [low, high] are put to its ends."""
+    """Return the Whittle index (K, S, A, L) of every channel by last observed state, age and level.
+
+    Indices outside [low, high] are clipped.
+    """
     K, S, A, _ = world.beliefs.shape
     index = np.zeros((K, S, A, world.pay.shape[1]))
     _sweep(world, np.linspace(low, high, points), np.zeros((K, points)), index)

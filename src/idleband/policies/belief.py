@@ -1,10 +1,10 @@
-"""MP-Belief: what was seen of a channel and how long ago, carried forward by what was learned of its chain.
+"""MP-Belief: ranking by the belief over the state of each channel, with chains learned online.
 
-Ranked by what a play is worth given the belief (`belief_state.py`); contexts are not used. What a state pays, perturbation
-included, is learned from the rewards earned in it: a Beta(1, 1) posterior on the scenario's range, drawn anew together
-with the transition probabilities.
+Channels are ranked by the value of a play given the belief (`belief_state.py`); contexts are not used. The reward of a
+state, perturbation included, is learned from the rewards earned in it: a Beta(1, 1) posterior on the scenario's range,
+drawn together with the transition probabilities.
 
-The belief is the sufficient statistic of Smallwood and Sondik 1973; posterior sampling of the chains, held for some
+The belief is the sufficient statistic of Smallwood and Sondik 1973. Posterior sampling of the chains, held for some
 slots, follows Ouyang, Gagrani, Nayyar and Jain, "Learning unknown Markov decision processes: a Thompson sampling
 approach", NeurIPS 2017.
 """
@@ -30,10 +30,10 @@ class Params(NamedTuple):
 
 class State(NamedTuple):
     chains: belief_state.Chains
-    successes: Floats  # (K, S) of the Beta posterior of a state's reward, prior included
+    successes: Floats  # (K, S) of the Beta posterior of the reward in a state, prior included
     failures: Floats  # (K, S)
-    pays: Floats  # (K, S) the draw
-    since: Floats  # (K,) the slot to which what is older has faded
+    pays: Floats  # (K, S) draw from that posterior
+    since: Floats  # (K,) slot to which the counts are discounted
 
 
 def init(setup: Setup) -> State:
@@ -51,7 +51,7 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
             for s in range(setup.states[k]):
                 share = beta(slot.rng, state.successes[k, s], state.failures[k, s])
                 state.pays[k, s] = setup.low + (setup.high - setup.low) * share
-        slot.indices[k] = belief_state.worth(setup, state.chains, k, slot.sensed[k], state.pays)
+        slot.indices[k] = belief_state.play_index(setup, state.chains, k, slot.sensed[k], state.pays)
     return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
 
@@ -68,7 +68,7 @@ def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
 
 @jit
 def fade(setup: Setup, state: State, k: int, t: int) -> None:
-    """What channel k has paid counts less by the slots that have passed."""
+    """Discount the rewards of channel k for the slots that have passed."""
     if t <= state.since[k]:
         return
     keep = math.exp((state.since[k] - t) / setup.params.forget)

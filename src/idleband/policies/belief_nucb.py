@@ -1,8 +1,8 @@
-"""MP-Belief-NUCB: MP-Belief's beliefs (`belief_state.py`), and MP-NUCB's network for the perturbation (`nucb.py`).
+"""MP-Belief-NUCB: the beliefs of MP-Belief (`belief_state.py`) and the network of MP-NUCB (`nucb.py`).
 
-As MP-Belief-LUCB, with a network per channel in the place of the linear model, for models that are not lines. Its doubt
-at a context is g' A^-1 g / D. Where the perturbation cannot be had, the network learns the chance that a good slot is
-spoilt.
+Like MP-Belief-LUCB, with a network per channel instead of the linear model, for perturbations that are not linear. The
+variance of a prediction is proportional to g' A^-1 g / D. Where the perturbation is not measured, the network learns
+the probability that a good slot fails.
 """
 
 import math
@@ -13,18 +13,17 @@ from idleband.kernels.compile import jit
 from idleband.kernels.covariance import DIAGONAL, width_squared
 from idleband.kernels.rng import normal
 from idleband.kernels.selection import top_m
-from idleband.policies import belief_state, nucb, success_probability
-from idleband.policies import perturbation_aware as aware
+from idleband.policies import belief_state, nucb, perturbation_aware, success_probability
 from idleband.policies.parameters import AtLeast
 from idleband.policies.protocol import BELIEF, ESTIMATE, WIDTH, Feedback, Setup, Slot
 from idleband.policies.success_probability import (
-    Clearness,
+    SuccessEstimates,
     fill_at_random,
     fill_pays,
-    lesson,
     measures,
-    new_clearness,
+    new_success_estimates,
     observe_error,
+    regression_target,
     spared_probability,
 )
 
@@ -32,7 +31,7 @@ from idleband.policies.success_probability import (
 class Params(NamedTuple):
     lambda_: nucb.Ridge = 1.0
     L: nucb.Layers = 2
-    # More than MP-NUCB has: under the cosine model it closes 93.5% of the gap in S2 where 16 units close 92.0%.
+    # More than in MP-NUCB: under the cosine model 48 units close 93.5% of the gap in S2, 16 units 92.0%.
     D: nucb.Units = 48
     learning_rate: nucb.LearningRate = 0.005
     dropout: nucb.Dropout = 0.0
@@ -42,10 +41,10 @@ class Params(NamedTuple):
     centre: nucb.Centre = True
     constant: nucb.Constant = True
     covariance: nucb.CovarianceKind = DIAGONAL
-    shared: aware.Shared = False
+    shared: perturbation_aware.Shared = False
     redraw: belief_state.Redraw = 10
     look_ahead: belief_state.LookAhead = True
-    # The network forgets by its `memory` alone.
+    # Applies to the chains; the network forgets through its `memory` only.
     forget: Annotated[
         float, AtLeast(0.0), "slots after which an observation of a state has weight 1/e; 0: no forgetting"
     ] = 0.0
@@ -54,7 +53,7 @@ class Params(NamedTuple):
 class State(NamedTuple):
     chains: belief_state.Chains
     net: nucb.State
-    clearness: Clearness
+    success: SuccessEstimates
 
 
 check = nucb.check
@@ -62,35 +61,35 @@ check = nucb.check
 
 def init(setup: Setup) -> State:
     net = nucb.init(setup)
-    return State(belief_state.new_chains(setup), net, new_clearness(setup, len(net.nets.W)))
+    return State(belief_state.new_chains(setup), net, new_success_estimates(setup, len(net.nets.W)))
 
 
 @jit
 def predict(setup: Setup, state: State, contexts: Floats, n_hat: Floats) -> None:
-    """The perturbation of every channel as its network has it now; contexts (K, d), n_hat (K,)."""
+    """Predict the perturbation of every channel; contexts (K, d), n_hat (K,)."""
     nucb.predict(setup, state.net, contexts, n_hat)
 
 
 @jit
 def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
-    net, clear, estimates = state.net, state.clearness, state.net.estimates
+    net, success, estimates = state.net, state.success, state.net.estimates
     belief_state.carry(setup, state.chains, slot)
     nucb.begin_slot(setup, net, slot)
     for k in range(setup.K):
         if belief_state.redrawn(setup, state.chains, k, slot.t):
-            clear.doubt[k] = normal(slot.rng)
+            success.deviate[k] = normal(slot.rng)
         m = 0 if setup.params.shared else k
         nucb.differentiate(setup, net, k)
-        # Divided by D, the weights' doubt is in the units of the errors: A has g g' / D for each of them.
+        # Divided by D, because A contains g g' / D for each sample.
         estimates.q[k] = width_squared(net.covariance, m, net.vectors, k) / setup.params.D
         estimates.ranked[k] = slot.t
         if measures(setup):
-            fill_pays(setup, clear, m, k, estimates.n_hat[k], estimates.q[k])
+            fill_pays(setup, success, m, k, estimates.n_hat[k], estimates.q[k])
         else:
-            spoilt = estimates.n_hat[k] + clear.doubt[k] * math.sqrt(clear.square[m] * estimates.q[k])
+            spoilt = estimates.n_hat[k] + success.deviate[k] * math.sqrt(success.square[m] * estimates.q[k])
             good = 1.0 - min(1.0, max(0.0, spoilt))
-            fill_at_random(setup, clear, k, good, spared_probability(clear, k))
-        slot.indices[k] = belief_state.worth(setup, state.chains, k, slot.sensed[k], clear.pays)
+            fill_at_random(setup, success, k, good, spared_probability(success, k))
+        slot.indices[k] = belief_state.play_index(setup, state.chains, k, slot.sensed[k], success.pays)
     net.awaited[0] = top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
     return net.awaited[0]
 
@@ -100,18 +99,18 @@ def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
     k, s, r, n = feedback.channel, feedback.state, feedback.reward, feedback.perturbation
     belief_state.observe(setup, state.chains, k, s, slot.t)
     net = state.net
-    y = lesson(setup, state.clearness, k, s, r, n)
+    y = regression_target(setup, state.success, k, s, r, n)
     if not math.isnan(y):
-        nucb.recall(setup, net, slot, k)
-        if net.estimates.ranked[k] != slot.t:  # feedback is late: its doubt was that of another context
+        nucb.ensure_prediction(setup, net, slot, k)
+        if net.estimates.ranked[k] != slot.t:  # the feedback is late: q belongs to another context
             nucb.differentiate(setup, net, k)
             net.estimates.q[k] = (
                 width_squared(net.covariance, 0 if setup.params.shared else k, net.vectors, k) / setup.params.D
             )
             net.estimates.ranked[k] = slot.t
         error = y - net.estimates.n_hat[k]
-        observe_error(state.clearness, 0 if setup.params.shared else k, error, net.estimates.q[k])
-        nucb.take_in(setup, net, slot, k, y)
+        observe_error(state.success, 0 if setup.params.shared else k, error, net.estimates.q[k])
+        nucb.add_sample(setup, net, slot, k, y)
     nucb.train_if_due(setup, net, slot.rng, k)
 
 
@@ -119,7 +118,7 @@ def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
 def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
     for k in range(setup.K):
         terms[k, ESTIMATE] = state.net.estimates.n_hat[k]
-        terms[k, WIDTH] = math.sqrt(state.clearness.square[0 if setup.params.shared else k] * state.net.estimates.q[k])
+        terms[k, WIDTH] = math.sqrt(state.success.square[0 if setup.params.shared else k] * state.net.estimates.q[k])
         terms[k, BELIEF] = belief_state.good_probability(setup, state.chains, k)
 
 

@@ -1,18 +1,17 @@
-"""What the belief policies learn of each channel's chain, and what they believe of its state now.
+"""Learned chains of the channels, and the belief over their present states.
 
-A two-state channel's p01 and p10 are learned from every pair of observations, however far apart (`two_state_chain.py`); of
-a channel with more states rows of transition probabilities are learned from neighbouring slots, as Dirichlet counts.
-Every `redraw` slots a channel's probabilities are drawn anew from their posterior and held until the next draw:
-Thompson sampling, whose draws differ as long as there is doubt. The belief, the belief of the state now, is carried
-forward with the draw from the state that was seen last (of two states; a vector goes on with the new draw from where it
-is).
+p01 and p10 of a two-state channel are learned from every pair of consecutive observations, however far apart
+(`two_state_chain.py`). For a channel with more states, rows of transition probabilities are learned from consecutive
+slots as Dirichlet counts. Every `redraw` slots the probabilities of a channel are drawn from their posterior and held
+until the next draw (Thompson sampling). The belief is propagated with the drawn probabilities from the last observed
+state; with more than two states it is propagated from the previous belief.
 
-What a channel is worth follows from the belief and from what each state pays. With `look_ahead` the chance w of the
-better state is replaced by Whittle's index of it, which also counts what a look is worth later; for two states only.
-Where contexts matter this is not quite the index of the channel with its contexts (`subsidy.py` has that), but with
-all parameters known it earns as much in S1 to S4, within 0.001 a slot.
+The index of a channel follows from its belief and the reward of each state. With `look_ahead` the probability w of the
+better state is replaced by the Whittle index at w, which includes the value of observing the state; for two states
+only. With contexts this is not exactly the index of the channel (`whittle_lagrangian.py` computes that), but with all
+parameters known it earns the same in S1 to S4, within 0.001 per slot.
 
-`forget`: what was seen so many slots ago counts 1/e, for channels whose primary users change their habits.
+With `forget`, observations of that many slots ago have weight 1/e, for channels whose statistics change.
 """
 
 import math
@@ -33,24 +32,26 @@ Redraw = Annotated[int, AtLeast(1, 10**9), "slots between two draws of a channel
 LookAhead = Annotated[bool, "rank by the Whittle index, which includes the value of observing the state (two states)"]
 Forget = Annotated[float, AtLeast(0.0), "slots after which an observation has weight 1/e; 0: no forgetting"]
 
-FRESH = 1.02  # a posterior is made anew when it has so many times the observations it was made from
-STALE = 0.125  # or when so large a part of `forget` has passed
-LONGEST = 1000  # steps that a belief over more than two states is carried at once: by then nothing is left to change
+FRESH = 1.02  # factor by which observations grow before a posterior is recomputed
+STALE = 0.125  # fraction of `forget` after which a posterior is recomputed
+MAX_BELIEF_STEPS = (
+    1000  # steps by which a belief over more than two states is propagated at once; it has converged by then
+)
 
 
 class Chains(NamedTuple):
     last_observation: LastObservation
-    pairs: Floats  # (K, BINS, 2, 2) how often state i was followed, so long after, by state j; two-state channels
-    rows: Floats  # (K, S, S) how often i was followed by j in the next slot; channels with more states
-    seen: Floats  # (K,) observations in all
-    due: Floats  # (K,) of them at which the posterior is made anew
-    since: Floats  # (K,) slot to which the weights of what was seen refer
+    pairs: Floats  # (K, BINS, 2, 2) counts of state i followed by state j, by age; two-state channels
+    rows: Floats  # (K, S, S) counts of transitions between consecutive slots; channels with more states
+    seen: Floats  # (K,) number of observations
+    due: Floats  # (K,) number at which the posterior is recomputed
+    since: Floats  # (K,) slot to which the weights of observations refer
     mode: Floats  # (K, 2) posterior of a two-state channel: logits of p01 and p10
-    spread: Floats  # (K, 3) and a root of their covariance
-    P: Floats  # (K, S, S) the draw
-    belief: Floats  # (K, S) the belief
-    at: Ints  # (K,) the slot it is about
-    begun: Ints  # (1,) the first slot, in which every channel gets a draw
+    spread: Floats  # (K, 3) root of their covariance
+    P: Floats  # (K, S, S) drawn transition probabilities
+    belief: Floats  # (K, S)
+    at: Ints  # (K,) slot of the belief
+    begun: Ints  # (1,) first slot, in which the probabilities of every channel are drawn
     ages: Floats  # (BINS,) of the bins in `pairs`
     room: Floats  # (S,) working array
 
@@ -66,7 +67,7 @@ def new_chains(setup: Setup) -> Chains:
         due=np.zeros(K),
         since=np.zeros(K),
         mode=np.zeros((K, 2)),
-        # Of two uniform priors as they are in logits, before anything was seen.
+        # Of two uniform priors, in logits.
         spread=np.tile([math.sqrt(2.0), 0.0, math.sqrt(2.0)], (K, 1)),
         P=np.repeat(belief[:, None, :], S, axis=1),
         belief=belief.copy(),
@@ -79,8 +80,10 @@ def new_chains(setup: Setup) -> Chains:
 
 @jit
 def carry(setup: Setup, chains: Chains, slot: Slot) -> None:
-    """A slot has begun: beliefs move on by a step of their chains (by more, if slots were left out or feedback came
-    late), and some channels get a new draw."""
+    """Propagate beliefs to this slot and redraw the probabilities of some channels.
+
+    Beliefs move by one step, or by more if slots were skipped or feedback was late.
+    """
     if chains.begun[0] < 0:
         chains.begun[0] = slot.t
         for k in range(setup.K):
@@ -95,7 +98,7 @@ def carry(setup: Setup, chains: Chains, slot: Slot) -> None:
         if fresh:
             draw(setup, chains, slot.rng, k, slot.t)
         if setup.states[k] > 2:
-            for _ in range(min(steps, LONGEST)):
+            for _ in range(min(steps, MAX_BELIEF_STEPS)):
                 for j in range(setup.states[k]):
                     chains.room[j] = 0.0
                     for i in range(setup.states[k]):
@@ -105,7 +108,7 @@ def carry(setup: Setup, chains: Chains, slot: Slot) -> None:
             continue
         rho = P[k, 1, 1] - P[k, 0, 1]
         good = belief[k, 1]
-        if fresh:  # the whole way from what was seen last, with the new draw
+        if fresh:  # from the last observation, with the new draw
             good = P[k, 0, 1] / (1.0 - rho)
             if chains.last_observation.state[k] != NEVER:
                 passed = two_state_chain.power(rho, float(age_of(chains.last_observation, k, slot.t)), True)
@@ -150,7 +153,7 @@ def draw(setup: Setup, chains: Chains, rng: Rng, k: int, t: int) -> None:
 
 @jit
 def make_posterior(setup: Setup, chains: Chains, k: int, t: int) -> None:
-    """Bring channel k's posterior up to what has been seen, and forget what is to be forgotten."""
+    """Recompute the posterior of channel k and discount old observations."""
     if setup.params.forget > 0.0:
         t = max(t, int(chains.since[k]))  # feedback may be late
         keep = math.exp((chains.since[k] - t) / setup.params.forget)
@@ -170,17 +173,16 @@ def make_posterior(setup: Setup, chains: Chains, k: int, t: int) -> None:
 
 @jit
 def observe(setup: Setup, chains: Chains, k: int, s: int, t: int) -> None:
-    """Channel k was in state s in slot t."""
+    """Record that channel k was in state s in slot t."""
     if not is_news(chains.last_observation, k, t):
         return
     before = chains.last_observation.state[k]
     if before != NEVER:
         age = age_of(chains.last_observation, k, t)
-        if (
-            setup.params.forget > 0.0 and t - chains.since[k] > setup.params.forget
-        ):  # or the weight would overflow in the end
+        # Otherwise the weight would overflow eventually.
+        if setup.params.forget > 0.0 and t - chains.since[k] > setup.params.forget:
             make_posterior(setup, chains, k, t)
-        # Instead of fading what is older, what is newer counts more, until the posterior is made anew.
+        # New observations get a larger weight instead of discounting old ones, until the posterior is recomputed.
         weight = math.exp((t - chains.since[k]) / setup.params.forget) if setup.params.forget > 0.0 else 1.0
         if setup.states[k] <= 2:
             chains.pairs[k, two_state_chain.bin_of(age), before, s] += weight
@@ -196,8 +198,8 @@ def observe(setup: Setup, chains: Chains, k: int, s: int, t: int) -> None:
 
 
 @jit
-def worth(setup: Setup, chains: Chains, k: int, sensed: int, pays: Floats) -> float:
-    """What a play of channel k is worth, if its states pay pays[k]; where its state is sensed there is no doubt."""
+def play_index(setup: Setup, chains: Chains, k: int, sensed: int, pays: Floats) -> float:
+    """Return the index of channel k if its states pay pays[k]; `sensed` is its state, or -1 if it is not known."""
     if sensed >= 0:
         return pays[k, sensed]
     belief, P = chains.belief, chains.P
@@ -217,7 +219,7 @@ def worth(setup: Setup, chains: Chains, k: int, sensed: int, pays: Floats) -> fl
 
 @jit
 def good_probability(setup: Setup, chains: Chains, k: int) -> float:
-    """The belief that channel k is good in the slot that `carry` has begun."""
+    """Return the probability that channel k is good in the slot of the last `carry`."""
     total = 0.0
     for j in range(setup.states[k]):
         total += chains.belief[k, j] if setup.good[k, j] else 0.0

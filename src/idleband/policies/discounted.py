@@ -1,11 +1,11 @@
-"""MP-DUCB: MP-UCB on sums in which every slot that has passed counts less; the M largest, unplayed channels first.
+"""MP-DUCB: MP-UCB with discounted sums; the M largest indices, unplayed channels first.
 
 Garivier and Moulines, "On upper-confidence bound policies for switching bandit problems", ALT 2011. A play in slot s
-counts discount^(t - 1 - s) when slot t is ranked, and n is the sum of plays_k over all channels:
+has weight discount^(t - 1 - s) when channels are ranked in slot t, and n is the sum of plays_k over all channels:
 
     index = total_k / plays_k + 2 span sqrt(L ln n / plays_k)
 
-L is their xi: their theorem asks for more than 1/2, their simulations have 0.6.
+L is called xi in the paper. The theorem requires more than 1/2; the simulations use 0.6.
 """
 
 import math
@@ -19,7 +19,7 @@ from idleband.kernels.selection import top_m
 from idleband.policies.parameters import AtLeast
 from idleband.policies.protocol import Feedback, Setup, Slot, explain_mean
 
-# Plays that have faded below this count as none: not far below, numbers lose their digits and are slow to compute with.
+# A smaller weight of plays counts as zero: denormal numbers lose precision and are slow.
 FORGOTTEN = 1e-290
 
 
@@ -30,7 +30,7 @@ class Params(NamedTuple):
 
 class State(NamedTuple):
     total: Floats  # (K,) rewards earned, discounted
-    plays: Floats  # (K,) the same of plays
+    plays: Floats  # (K,) plays, discounted
     now: Ints  # (1,) the slot to which they are discounted
 
 
@@ -43,14 +43,13 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     n = 0.0
     for k in range(setup.K):
         n += state.plays[k]
-    log_n = setup.params.L * math.log(
-        max(n, 1.0)
-    )  # after slots without picks n may be below 1: no width, not a root of < 0
+    # After slots without plays n may be less than 1; the width is then 0.
+    log_n = setup.params.L * math.log(max(n, 1.0))
     for k in range(setup.K):
         plays = state.plays[k]
         if plays > FORGOTTEN:
             slot.indices[k] = state.total[k] / plays + 2.0 * setup.span * math.sqrt(log_n / plays)
-            state.total[k] *= setup.params.discount  # for the next slot: the newest play counts 1 when it is ranked
+            state.total[k] *= setup.params.discount  # for the next slot, in which the newest play has weight 1
             state.plays[k] = plays * setup.params.discount
         else:
             slot.indices[k] = np.inf

@@ -1,6 +1,6 @@
-"""MP-KLUCB: the largest q with T_k kl(mean, q) <= ln t, the M largest; unplayed channels first.
+"""MP-KLUCB: the M largest values of max{q : T_k kl(mean, q) <= ln t}; unplayed channels first.
 
-Garivier and Cappe, "The KL-UCB algorithm for bounded stochastic bandits and beyond", COLT 2011; several plays as in
+Garivier and Cappe, "The KL-UCB algorithm for bounded stochastic bandits and beyond", COLT 2011; multiple plays as in
 Komiyama, Honda and Nakagawa, ICML 2015. Rewards are rescaled from the scenario's range to [0, 1].
 """
 
@@ -23,7 +23,7 @@ class Params(NamedTuple):
 class State(NamedTuple):
     total: Floats  # (K,) rewards earned, each on [0, 1]
     plays: Floats  # (K,)
-    entropy: Floats  # (K,) negative entropy of the mean: the part of kl that changes only with a play
+    entropy: Floats  # (K,) negative entropy of the mean, the part of kl that only changes with a play
     last: Floats  # (K,) last index, where the next search starts
 
 

@@ -1,4 +1,4 @@
-"""What a station has seen of each channel: the state it was in last, and when."""
+"""The last observed state of each channel and the slot of the observation."""
 
 from typing import NamedTuple
 
@@ -11,8 +11,8 @@ NEVER = -1
 
 
 class LastObservation(NamedTuple):
-    state: Ints  # (K,) seen last, or NEVER
-    slot: Ints  # (K,) in which that was
+    state: Ints  # (K,) last observed state, or NEVER
+    slot: Ints  # (K,) slot of that observation
 
 
 def new_last_observation(K: int) -> LastObservation:
@@ -21,19 +21,19 @@ def new_last_observation(K: int) -> LastObservation:
 
 @jit
 def age_of(last_observation: LastObservation, k: int, t: int) -> int:
-    """How many slots ago channel k was seen, in slot t."""
+    """Return the number of slots from the last observation of channel k to slot t."""
     return t - last_observation.slot[k]
 
 
 @jit
 def is_news(last_observation: LastObservation, k: int, t: int) -> bool:
-    """Whether slot t is later than what is known of channel k: feedback may come late, and in any order."""
+    """Return whether slot t is later than the last observation of channel k; feedback may arrive in any order."""
     return last_observation.state[k] == NEVER or t > last_observation.slot[k]
 
 
 @jit
 def saw(last_observation: LastObservation, k: int, s: int, t: int) -> None:
-    """Channel k was in state s in slot t; what is older than what is known already is not kept."""
+    """Record that channel k was in state s in slot t, unless a later observation is known."""
     if is_news(last_observation, k, t):
         last_observation.state[k] = s
         last_observation.slot[k] = t

@@ -1,21 +1,21 @@
-"""MP-NUCB: a small neural network instead of MP-LUCB's linear model of the perturbation.
+"""MP-NUCB: an index with a neural model of the perturbation instead of the linear model of MP-LUCB.
 
 Li, Li, Lu, Liu and Jin, "A context augmented multi-play multi-armed bandit algorithm for fast channel allocation in
 opportunistic spectrum access", 2026, section IV-B, after NeuralUCB (Zhou, Li and Gu, ICML 2020). With f the network of
-channel k, x its context and g the gradient of f(x) in all weights:
+channel k, x its context and g the gradient of f(x) with respect to all weights:
 
     n_hat = f(x)          delta = gamma sqrt(g' A_k^-1 g)          index = base - n_hat + delta
     A_k = lambda I + sum g g' / D over the slots in which k was played
 
-All else is MP-LUCB's: perturbation_aware.py. The paper does not say how the network is trained; here it takes one step
-of Adam on the squared error against what was measured, after each slot in which it got a sample, on the new samples and
-others drawn from a store of bounded size. A unit that put out nothing has no gradient, so about half of g is zero.
+The rest is shared with MP-LUCB: perturbation_aware.py. The paper does not describe the training. Here a network takes
+one step of Adam on the squared error after each slot with a new sample, on the new samples and others drawn from a
+store of bounded size. A unit with zero output has no gradient, so about half of g is zero.
 
-Two more settings are peers that predict the reward, with nothing known of states, ranked every slot: `neural-ucb`
-(NeuralUCB itself) and `neural-ts` (Zhang, Zhou, Li and Gu, "Neural Thompson sampling", ICLR 2021), whose width is
-multiplied by a standard normal draw for each channel. Their formulas have gamma / sqrt(D) and, with lambda = 1,
-nu / sqrt(D) where gamma stands here. Departures: one network a channel instead of one for all arms, no factor sqrt(D)
-at its output, A in blocks, and training as above.
+Two further settings predict the reward, do not use states and rank in every slot: `neural-ucb` (NeuralUCB) and
+`neural-ts` (Zhang, Zhou, Li and Gu, "Neural Thompson sampling", ICLR 2021), whose width is multiplied by a standard
+normal draw for each channel. Their formulas have gamma / sqrt(D) and, with lambda = 1, nu / sqrt(D) in place of gamma.
+Differences: one network per channel instead of one for all arms, no factor sqrt(D) at the output, A in blocks, and
+training as described above.
 """
 
 import math
@@ -40,11 +40,11 @@ from idleband.kernels.covariance import (
     width_squared,
 )
 from idleband.kernels.rng import Rng, uniform
-from idleband.policies import perturbation_aware as aware
+from idleband.policies import perturbation_aware
 from idleband.policies.parameters import AtLeast, OneOf
 from idleband.policies.protocol import MAX_BYTES, Feedback, Setup, Slot
 
-# MP-Belief-NUCB has these parameters too. Below 1e-6 for lambda rounding is as large as the narrowest widths.
+# MP-Belief-NUCB has these parameters too. With lambda below 1e-6 rounding errors reach the smallest widths.
 Ridge = Annotated[float, AtLeast(1e-6), "ridge parameter lambda in A = lambda I + sum g g' / D"]
 Layers = Annotated[int, AtLeast(2, 16), "number of layers, output layer included"]
 Units = Annotated[int, AtLeast(2, 1024), "units per hidden layer"]
@@ -64,52 +64,52 @@ class Params(NamedTuple):
     L: Layers = 2
     D: Units = 16
     learning_rate: LearningRate = 0.005
-    # Departure: the paper has 0.1, with which the error of the cosine model stays at half its spread.
+    # Difference: with the paper's 0.1 the error under the cosine model stays at half its spread.
     dropout: Dropout = 0.0
     batch: Batch = 16
     memory: Memory = 1000
     train_every: TrainEvery = 1
-    # Departure: without biases and with contexts on [0, 1] no network can represent a model with an offset.
+    # Difference: without biases and with contexts on [0, 1] a network cannot represent an offset.
     centre: Centre = True
     constant: Constant = True
     covariance: CovarianceKind = FULL
-    target: aware.Target = aware.PERTURBATION
-    base: aware.Base = aware.MEAN
-    width: aware.Width = aware.OPTIMISTIC
-    estimate: aware.Estimate = aware.SUBTRACT
-    frame: aware.Frame = aware.SLOT
-    explore_first: aware.ExploreFirst = False
-    replace: aware.Replace = aware.BY_INDICATOR
-    shared: aware.Shared = False
-    base_L: aware.BaseWidth = 1.5
-    synchronous: aware.Synchronous = False
+    target: perturbation_aware.Target = perturbation_aware.PERTURBATION
+    base: perturbation_aware.Base = perturbation_aware.MEAN
+    width: perturbation_aware.Width = perturbation_aware.OPTIMISTIC
+    estimate: perturbation_aware.Estimate = perturbation_aware.SUBTRACT
+    frame: perturbation_aware.Frame = perturbation_aware.SLOT
+    explore_first: perturbation_aware.ExploreFirst = False
+    replace: perturbation_aware.Replace = perturbation_aware.BY_INDICATOR
+    shared: perturbation_aware.Shared = False
+    base_L: perturbation_aware.BaseWidth = 1.5
+    synchronous: perturbation_aware.Synchronous = False
 
 
-# The functions below whose `params` may be of any kind are MP-Belief-NUCB's too, which names its fields alike.
+# MP-Belief-NUCB uses these functions too; its parameters have the same names.
 
 
 class Samples(NamedTuple):
     inputs: Floats  # (models, memory, inputs) the newest replaces the oldest
     y: Floats  # (models, memory)
-    seen: Ints  # (models,) samples ever stored
-    untrained: Ints  # (models,) of them since the last step
-    slots: Ints  # (models,) slots in which there were some since the last step
+    seen: Ints  # (models,) samples stored so far
+    untrained: Ints  # (models,) samples since the last training step
+    slots: Ints  # (models,) slots with samples since the last training step
 
 
 class State(NamedTuple):
-    nets: mlp.Nets  # one a channel, or one for all
+    nets: mlp.Nets  # one per channel, or one for all
     covariance: Covariance
     samples: Samples
-    passes: mlp.Passes  # of each channel, in the slot in estimates.predicted
-    vectors: Vectors  # gradients of each channel, in the slot in estimates.ranked
+    passes: mlp.Passes  # of each channel, in slot estimates.predicted
+    vectors: Vectors  # gradients of each channel, in slot estimates.ranked
     batch: mlp.Batch
-    started: Flags  # (1,) whether the weights have been drawn
-    awaited: Ints  # (1,) picks of this slot that have not come back yet
-    estimates: aware.Estimates
+    started: Flags  # (1,) whether the weights are initialised
+    awaited: Ints  # (1,) plays of this slot without feedback yet
+    estimates: perturbation_aware.Estimates
 
 
 def check(setup: Setup) -> None:
-    """Refuse sizes that no machine has the memory for."""
+    """Reject sizes that need too much memory."""
     models, inputs, units, per_unit = sizes(setup)
     entries = {FULL: (units * per_unit) ** 2, BLOCK: units * per_unit**2, DIAGONAL: units * per_unit}
     for setting, words, cure in (
@@ -130,7 +130,7 @@ def check(setup: Setup) -> None:
 
 
 def sizes(setup: Setup) -> tuple[int, int, int, int]:
-    """How many networks, inputs, hidden units, and weights of a unit."""
+    """Return the numbers of networks, inputs, hidden units, and weights per unit."""
     inputs = setup.d + setup.params.constant
     units = (setup.params.L - 1) * setup.params.D
     return 1 if setup.params.shared else setup.K, inputs, units, mlp.rows(inputs, setup.params.L, setup.params.D)
@@ -155,17 +155,17 @@ def init(setup: Setup) -> State:
         batch=mlp.new_batch(setup.params.batch, inputs, L, D),
         started=np.zeros(1, np.bool_),
         awaited=np.zeros(1, np.int64),
-        estimates=aware.new_estimates(setup.K),
+        estimates=perturbation_aware.new_estimates(setup.K),
     )
 
 
 @jit
 def predict(setup: Setup, state: State, contexts: Floats, n_hat: Floats) -> None:
-    """The perturbation of every channel as its network has it now; contexts (K, d), n_hat (K,)."""
+    """Predict the perturbation of every channel; contexts (K, d), n_hat (K,)."""
     inputs = state.samples.inputs.shape[2]
     a = state.passes.a
     for k in range(setup.K):
-        state.estimates.predicted[k] = 0  # what was kept for this slot's feedback is overwritten
+        state.estimates.predicted[k] = 0  # the values kept for the feedback of this slot are overwritten
         for i in range(setup.d):
             a[k, 0, i] = 2.0 * contexts[k, i] - 1.0 if setup.params.centre else contexts[k, i]
         if setup.params.constant:
@@ -177,7 +177,7 @@ def predict(setup: Setup, state: State, contexts: Floats, n_hat: Floats) -> None
 
 @jit
 def differentiate(setup: Setup, state: State, k: int) -> None:
-    """vectors.g[k], the gradient of channel k's prediction in all weights, unit by unit, from the pass in passes[k]."""
+    """Compute vectors.g[k], the gradient of the prediction for channel k, unit by unit, from the pass in passes[k]."""
     W, a, delta = state.nets.W, state.passes.a, state.passes.delta
     inputs = state.samples.inputs.shape[2]
     layers, per_unit, D = W.shape[1], W.shape[2], W.shape[3]
@@ -210,7 +210,7 @@ def differentiate(setup: Setup, state: State, k: int) -> None:
 
 @jit
 def train(setup: Setup, state: State, m: int, rng: Rng) -> None:
-    """One step for network m, on its new samples and others drawn from its store."""
+    """Train network m for one step on its new samples and others drawn from its store."""
     samples, batch = state.samples, state.batch
     size, memory, inputs = batch.y.size, samples.y.shape[1], samples.inputs.shape[2]
     stored = min(samples.seen[m], memory)
@@ -230,12 +230,12 @@ def train(setup: Setup, state: State, m: int, rng: Rng) -> None:
 
 @jit
 def begin_slot(setup: Setup, state: State, slot: Slot) -> None:
-    """Predict the perturbation of every channel, into estimates.n_hat."""
+    """Predict the perturbation of every channel into estimates.n_hat; initialise the weights in the first slot."""
     if not state.started[0]:
         state.started[0] = True
         for m in range(state.nets.W.shape[0]):
             mlp.initialise(state.nets.W, m, state.samples.inputs.shape[2], slot.rng)
-    if setup.params.shared and state.awaited[0] > 0:  # of the last slot, and now they are too late
+    if setup.params.shared and state.awaited[0] > 0:  # feedback of the previous slot is missing
         end_slot(setup, state, slot.rng)
     predict(setup, state, slot.contexts, state.estimates.n_hat)
     for k in range(setup.K):
@@ -246,20 +246,20 @@ def begin_slot(setup: Setup, state: State, slot: Slot) -> None:
 def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     estimates = state.estimates
     begin_slot(setup, state, slot)
-    places = aware.places_to_fill(setup, estimates, slot)
+    places = perturbation_aware.places_to_fill(setup, estimates, slot)
     for k in range(setup.K):
-        if places > 0 and aware.contends(setup, estimates, k):
+        if places > 0 and perturbation_aware.contends(setup, estimates, k):
             differentiate(setup, state, k)
             estimates.q[k] = width_squared(state.covariance, 0 if setup.params.shared else k, state.vectors, k)
             estimates.ranked[k] = slot.t
-    count = aware.choose(setup, setup.params.base_L, setup.params.gamma, estimates, slot, places, picks)
+    count = perturbation_aware.choose(setup, setup.params.base_L, setup.params.gamma, estimates, slot, places, picks)
     state.awaited[0] = count
     return count
 
 
 @jit
 def end_slot(setup: Setup, state: State, rng: Rng) -> None:
-    """A shared network takes its step when all channels of a slot have reported, not after each."""
+    """Train a shared network, once all channels of a slot have reported."""
     state.awaited[0] = 0
     if state.samples.untrained[0] > 0:
         state.samples.slots[0] += 1
@@ -272,17 +272,17 @@ def end_slot(setup: Setup, state: State, rng: Rng) -> None:
 @jit
 def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
     k, s, r, n = feedback.channel, feedback.state, feedback.reward, feedback.perturbation
-    aware.observe_play(setup, state.estimates, k, s, slot.t)
-    recall(setup, state, slot, k)
-    y = aware.lesson(setup, k, s, r, n, state.estimates.n_hat[k])
+    perturbation_aware.observe_play(setup, state.estimates, k, s, slot.t)
+    ensure_prediction(setup, state, slot, k)
+    y = perturbation_aware.regression_target(setup, k, s, r, n, state.estimates.n_hat[k])
     if not math.isnan(y):
-        take_in(setup, state, slot, k, y)
+        add_sample(setup, state, slot, k, y)
     train_if_due(setup, state, slot.rng, k)
 
 
 @jit
 def train_if_due(setup: Setup, state: State, rng: Rng, k: int) -> None:
-    """Channel k has reported: a step of its network, if it is time."""
+    """Train the network of channel k after its report, if a step is due."""
     if setup.params.shared:
         state.awaited[0] -= 1
         if state.awaited[0] <= 0:
@@ -292,8 +292,8 @@ def train_if_due(setup: Setup, state: State, rng: Rng, k: int) -> None:
 
 
 @jit
-def recall(setup: Setup, state: State, slot: Slot, k: int) -> None:
-    """Make sure that estimates.n_hat[k] and the pass behind it are of this slot."""
+def ensure_prediction(setup: Setup, state: State, slot: Slot, k: int) -> None:
+    """Recompute estimates.n_hat[k] and its forward pass unless they belong to this slot."""
     estimates = state.estimates
     if estimates.predicted[k] != slot.t:
         predict(setup, state, slot.contexts, estimates.n_hat)
@@ -303,8 +303,8 @@ def recall(setup: Setup, state: State, slot: Slot, k: int) -> None:
 
 
 @jit
-def take_in(setup: Setup, state: State, slot: Slot, k: int, y: float) -> None:
-    """Take what was measured on channel k into A and into the store."""
+def add_sample(setup: Setup, state: State, slot: Slot, k: int, y: float) -> None:
+    """Add the sample of channel k to A and to the store."""
     estimates, samples = state.estimates, state.samples
     m = 0 if setup.params.shared else k
     if setup.params.shared or estimates.ranked[k] != slot.t:
@@ -325,7 +325,7 @@ def take_in(setup: Setup, state: State, slot: Slot, k: int, y: float) -> None:
 @jit
 def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
     for k in range(setup.K):
-        aware.explain_estimates(state.estimates, setup.params.gamma, k, terms)
+        perturbation_aware.explain_estimates(state.estimates, setup.params.gamma, k, terms)
 
 
-terms = aware.terms
+terms = perturbation_aware.terms

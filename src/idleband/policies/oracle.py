@@ -1,18 +1,18 @@
-"""Oracles: they know the parameters, and differ in what they see and in how far they look ahead.
+"""Oracles: policies that know the true parameters, with different observations and horizons.
 
-    oracle-static       the M largest mean rewards, always the same
+    oracle-static       the M largest mean rewards
     oracle-contextual   the M largest E[r | x], states at their stationary distribution
-    oracle-belief       the M largest E[r | x, what was seen of the channel], no look-ahead
-    oracle-whittle      Whittle's index of the same, which also counts what a look at the channel is worth later
-    genie               the M largest rewards, seen before they are paid; nothing can beat it
+    oracle-belief       the M largest E[r | x, past observations of the channel] (myopic)
+    oracle-whittle      Whittle index of the same, which includes the value of observing the state
+    genie               the M largest rewards of the slot; no policy earns more
 
-The first two are equation 2 of Li, Li, Lu, Liu and Jin 2026 without and with contexts, as policies. No look-ahead is
-best for identical positively correlated channels (Ahmad, Liu, Javidi, Zhao and Krishnamachari, "Optimality of myopic
-sensing in multichannel opportunistic access", IEEE-IT 2009), and Whittle's index close to the best for others (Liu and
-Zhao, "Indexability of restless bandit problems and optimality of Whittle index for dynamic multichannel access",
-IEEE-IT 2010). Both see only what they play, so `bound` lies above them.
+The first two are equation 2 of Li, Li, Lu, Liu and Jin 2026 without and with contexts, as policies. The myopic policy
+is optimal for identical positively correlated channels (Ahmad, Liu, Javidi, Zhao and Krishnamachari, "Optimality of
+myopic sensing in multichannel opportunistic access", IEEE-IT 2009), and the Whittle index is close to optimal for
+others (Liu and Zhao, "Indexability of restless bandit problems and optimality of Whittle index for dynamic multichannel
+access", IEEE-IT 2010). Both observe played channels only, so the upper bound of the scenario holds for them.
 
-`whittle` is oracle-whittle without contexts: the perturbation enters by how often it spoils a channel.
+`whittle` is oracle-whittle without contexts: the perturbation enters through its distribution.
 """
 
 from typing import Annotated, NamedTuple
@@ -33,7 +33,7 @@ VALUES = ("static", "contextual", "belief", "whittle", "realised")
 STATIC, CONTEXTUAL, BELIEF, WHITTLE, REALISED = range(5)
 
 
-# What an oracle may know goes with its name, and so do these.
+# These parameters define the oracles and cannot be changed.
 FIXED = frozenset(["value", "contexts"])
 
 
@@ -45,33 +45,33 @@ class Params(NamedTuple):
 class State(NamedTuple):
     last_observation: LastObservation
     mean: Floats  # (K,) mean rewards
-    beliefs: Floats  # (K, S + 1, A, S) model of the state by the state seen last and age; the last row: never seen
-    indices: Floats  # (K, S + 1, A, L) Whittle's index, else empty
+    beliefs: Floats  # (K, S + 1, A, S) belief by last observed state and age; last row: never observed
+    indices: Floats  # (K, S + 1, A, L) Whittle index; empty for other oracles
     pay: Floats  # (K, L, S) reward in a state at each level of the perturbation
     level_end: Floats  # (K, L)
 
 
 def init(setup: Setup, truth: Truth) -> State:
-    pay, chance, ends = truth.pay, truth.level_probability, truth.level_end
-    if not setup.params.contexts:  # one level: what a state pays on average
-        pay = np.einsum("kl,kls->ks", chance, pay)[:, None, :]
-        chance, ends = np.ones((setup.K, 1)), np.full((setup.K, 1), np.finfo(float).max)
+    pay, probability, ends = truth.pay, truth.level_probability, truth.level_end
+    if not setup.params.contexts:  # one level: the mean reward of a state
+        pay = np.einsum("kl,kls->ks", probability, pay)[:, None, :]
+        probability, ends = np.ones((setup.K, 1)), np.full((setup.K, 1), np.finfo(float).max)
     looks_back = setup.params.value in (BELIEF, WHITTLE)
     K, S, L = setup.K, setup.h.shape[1], pay.shape[1]
     A = whittle_lagrangian.ages_to_forget(truth.P) if looks_back else 1
     size = 8 * K * (S + 1) * A * (S + L)
     if size > MAX_BYTES:
         raise InputError(
-            f"policy oracle-{VALUES[setup.params.value]}: its tables would take {size / 2**30:,.0f} GiB for {K} channels"
-            f" of up to {S} states; must be at most {MAX_BYTES // 2**30} GiB"
+            f"policy oracle-{VALUES[setup.params.value]}: its tables would take {size / 2**30:,.0f} GiB for {K}"
+            f" channels of up to {S} states; must be at most {MAX_BYTES // 2**30} GiB"
         )
-    world = whittle_lagrangian.channels(truth.P, pay, chance, A)
-    # A channel that was never seen: its state has the stationary distribution, at every age.
+    world = whittle_lagrangian.channels(truth.P, pay, probability, A)
+    # A channel that was never observed has the stationary distribution at every age.
     unseen = np.broadcast_to(truth.stationary[:, None, None, :], (K, 1, A, S))
     indices = np.zeros((K, 1, 1, 1))
     if setup.params.value == WHITTLE:
         found = whittle_lagrangian.whittle(world, float(pay.min()), float(pay.max()))
-        # Of such a channel the index is that of the state in which it is most alike: at the last age.
+        # Its index is the mean, over the stationary distribution, of the indices at the last age.
         stationary = np.einsum("ks,ksl->kl", truth.stationary, found[:, :, -1])
         indices = np.concatenate([found, np.tile(stationary[:, None, None, :], (1, 1, A, 1))], axis=1)
     return State(
@@ -98,22 +98,22 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
         a = min(age_of(state.last_observation, k, slot.t), A) - 1 if s >= 0 else A - 1
         if setup.params.value == STATIC:
             index = state.mean[k]
-        elif sensed >= 0 and setup.params.value != CONTEXTUAL:  # nothing is hidden, and nothing learned by looking
+        elif sensed >= 0 and setup.params.value != CONTEXTUAL:  # the state is known, so observing it has no value
             index = reward_of(setup, state, k, level, sensed, n)
         elif setup.params.value == WHITTLE:
             index = state.indices[k, row, a, level]
         else:
             index = 0.0
             for j in range(S):
-                chance = state.beliefs[k, S if setup.params.value == CONTEXTUAL else row, a, j]
-                index += chance * reward_of(setup, state, k, level, j, n)
+                probability = state.beliefs[k, S if setup.params.value == CONTEXTUAL else row, a, j]
+                index += probability * reward_of(setup, state, k, level, j, n)
         slot.indices[k] = index
     return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
 
 @jit
 def reward_of(setup: Setup, state: State, k: int, level: int, s: int, n: float) -> float:
-    """What channel k pays in a state; exactly, where the perturbation is known and a level is only about it."""
+    """Return the reward of channel k in a state; exact where the perturbation is known, else that of its level."""
     if setup.threshold or not setup.params.contexts:
         return state.pay[k, level, s]
     return setup.h[k, s] - n
@@ -130,7 +130,7 @@ def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
     for k in range(setup.K):
         S, A = setup.h.shape[1], state.beliefs.shape[2]
         s = state.last_observation.state[k]
-        row = s if s >= 0 and A > 1 else S  # one age alone: it does not look back
+        row = s if s >= 0 and A > 1 else S  # with one age the oracle does not use observations
         a = min(age_of(state.last_observation, k, slot.t), A) - 1 if s >= 0 else A - 1
         terms[k, protocol.ESTIMATE] = state.mean[k]
         terms[k, protocol.BELIEF] = 0.0

@@ -1,4 +1,4 @@
-"""Parameters of policies: their types, bounds and the conversion of what users write."""
+"""Parameters of policies: types, bounds, and conversion of the values that users write."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,18 @@ from idleband.errors import InputError
 
 
 class AtLeast(NamedTuple):
-    """The bound of a numeric parameter, for its annotation."""
+    """Bounds of a numeric parameter, for its annotation.
+
+    Parameters
+    ----------
+    low, high : float
+        Smallest and largest allowed value.
+
+    Examples
+    --------
+    >>> print(AtLeast(0, 1))
+    a finite number of at least 0, at most 1
+    """
 
     low: float
     high: float = 1e100  # sums and differences of larger numbers overflow
@@ -20,7 +31,18 @@ class AtLeast(NamedTuple):
 
 
 class OneOf:
-    """The words a parameter may be; kernels see the position of the word."""
+    """Words that a parameter may have as its value; kernels read the position of the word.
+
+    Parameters
+    ----------
+    *words : str
+        The allowed words.
+
+    Examples
+    --------
+    >>> print(OneOf("low", "high"))
+    one of low, high
+    """
 
     def __init__(self, *words: str) -> None:
         self.words = words
@@ -29,7 +51,7 @@ class OneOf:
         return "one of " + ", ".join(self.words)
 
 
-# Names that a parameter cannot have: they mean something else beside parameters, in a file, a call or a table.
+# Names that a parameter cannot have, because they have another meaning in a file, a call or a table.
 RESERVED = frozenset(
     [
         "name",
@@ -59,7 +81,7 @@ RESERVED = frozenset(
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter as users meet it."""
+    """Description of a parameter."""
 
     name: str
     kind: type  # float, int or bool; int with words for OneOf
@@ -76,7 +98,7 @@ class Parameter:
         return {bool: "true or false", int: "a whole number", float: "a finite number"}[self.kind]
 
     def public(self, value: Any) -> Any:
-        """The value as users write it, checked. Accepts text too, as it comes from the command line."""
+        """Return the checked value as users write it. Text, as on the command line, is accepted too."""
         if isinstance(self.bound, OneOf):
             if isinstance(value, str) and value in self.bound.words:
                 return value
@@ -93,7 +115,7 @@ class Parameter:
         raise InputError(f"{self.name} = {value!r}: must be {self.allowed}")
 
     def internal(self, public: Any) -> Any:
-        """The value as kernels see it."""
+        """Return the value as kernels read it."""
         return self.bound.words.index(public) if isinstance(self.bound, OneOf) else public
 
 
@@ -112,5 +134,5 @@ def _number(value: Any, kind: type) -> float | int | None:
 
 
 def public_name(field_name: str) -> str:
-    """The parameter that a field holds: `lambda_` is lambda, which no field can be called."""
+    """Return the name of the parameter of a field: `lambda_` stands for lambda, which is a keyword of Python."""
     return field_name.removesuffix("_")

@@ -1,21 +1,21 @@
-"""What MP-LUCB and MP-NUCB have in common: all but the model that predicts the perturbation.
+"""The parts that MP-LUCB and MP-NUCB share: everything except the model that predicts the perturbation.
 
 Li, Li, Lu, Liu and Jin, "A context augmented multi-play multi-armed bandit algorithm for fast channel allocation in
-opportunistic spectrum access", 2026, Algorithm 1. A model gives, for the context of channel k, a prediction n_hat and a
-squared width q. From there on
+opportunistic spectrum access", 2026, Algorithm 1. For the context of channel k a model provides a prediction n_hat and
+a squared width q. Channels are ranked by
 
-    index = base - n_hat + factor sqrt(q)          base: what the channel's states have paid
+    index = base - n_hat + factor sqrt(q)          base: state term, from the state rewards of past plays
 
-ranks the channels, in every slot or where a block of RCA's has ended; then outsiders replace candidates that the
-perturbation would spoil (lines 12-19). What the paper leaves open or prints so that it cannot learn is a parameter,
-declared here once; a policy lists those it has in its `Params`, and these functions read them there. A policy writes
+in every slot, or when a block of RCA ends. Then other channels replace candidates with a large predicted perturbation
+(lines 12-19). What the paper leaves open, or prints in a form that cannot learn, is a parameter that is declared here
+once. A policy lists its parameters in `Params`, and these functions read them there. In `select` a policy computes
 
     n_hat of every channel                                                    into Estimates
     places = places_to_fill(...)
     if places > 0: q of every channel that contends(...)                       into Estimates
     return choose(...)
 
-in `select`, and in `update` calls `observe_play` and learns `lesson(...)`, unless that is nan.
+and in `update` it calls `observe_play` and trains on `regression_target(...)`, unless that is nan.
 """
 
 import math
@@ -54,13 +54,13 @@ REPLACEMENTS = ("indicator", "reward", "off")
 BY_INDICATOR, BY_REWARD, NEVER = range(3)
 
 Lambda = Annotated[float, AtLeast(1e-9), "ridge parameter lambda in A = lambda I + sum x x'"]
-# Departure: line 22 of Algorithm 1 feeds the model its own prediction, so theta stays zero (`prediction`).
+# Difference: line 22 of Algorithm 1 trains the model on its own prediction, so theta stays zero (`prediction`).
 Target = Annotated[int, OneOf(*TARGETS), "regression target of the model"]
-# Departure: eq. 4 has no state term although the argument before it needs one (`none` is as printed).
+# Difference: eq. 4 has no state term although the argument before it needs one (`none` is as printed).
 Base = Annotated[int, OneOf(*BASES), "state term of the index: mean state reward, mean plus width, or none"]
 # Eq. 4 adds the width, the text argues from the largest perturbation; `sampled` is Thompson sampling, not in the paper.
 Width = Annotated[int, OneOf(*WIDTHS), "confidence width: added, subtracted, or multiplied by a normal draw and added"]
-# Departure: eq. 4 has + n_hat, so that the highest perturbation comes first (`add`).
+# Difference: eq. 4 has + n_hat, which ranks the highest perturbation first (`add`).
 Estimate = Annotated[int, OneOf(*ESTIMATES), "sign of the predicted perturbation in the index"]
 # Algorithm 1 ranks in every slot, section V-A has "the framework of RCA".
 Frame = Annotated[int, OneOf(*FRAMES), "rank channels in every slot, or when a block of RCA has ended"]
@@ -76,10 +76,10 @@ class Estimates(NamedTuple):
     total_h: Floats  # (K,) summed state reward h(s) over plays
     plays: Floats  # (K,)
     n_hat: Floats  # (K,) predicted perturbation
-    predicted: Ints  # (K,) the slot that n_hat is of
+    predicted: Ints  # (K,) slot of n_hat
     q: Floats  # (K,) squared width of the prediction, before the policy's factor
-    ranked: Ints  # (K,) the slot that q is of
-    margin: Floats  # (K,) what a channel is expected to leave after its perturbation, for the replacement
+    ranked: Ints  # (K,) slot of q
+    margin: Floats  # (K,) expected state term minus perturbation, for the replacement
     outside: Flags  # (K,) working array: available and not a candidate
     blocks: Blocks
 
@@ -100,7 +100,7 @@ def new_estimates(K: int) -> Estimates:
 
 @jit
 def places_to_fill(setup: Setup, estimates: Estimates, slot: Slot) -> int:
-    """How many places are given away in this slot; in the slot frame all of them."""
+    """Return the number of places to fill in this slot; in the slot frame all of them."""
     if setup.params.frame == SLOT:
         return setup.M
     return free_places(estimates.blocks, slot, setup.M, setup.params.synchronous)
@@ -108,7 +108,7 @@ def places_to_fill(setup: Setup, estimates: Estimates, slot: Slot) -> int:
 
 @jit
 def contends(setup: Setup, estimates: Estimates, k: int) -> bool:
-    """Whether channel k can get a place now, and needs an index: not if it is in a block."""
+    """Return whether channel k can be selected now and needs an index: not if it is in a block."""
     return setup.params.frame == SLOT or estimates.blocks.phase[k] == IDLE
 
 
@@ -122,8 +122,11 @@ def choose(
     places: int,
     picks: Ints,
 ) -> int:
-    """Rank, fill the places, replace; how many picks. n_hat, and q of all contenders, are of this slot; L is the width
-    of the state term, factor that of the prediction."""
+    """Rank channels, fill the places, apply the replacement, and return the number of picks.
+
+    n_hat, and q of all contending channels, must be those of this slot. L scales the width of the state term, factor
+    that of the prediction.
+    """
     blocks = estimates.blocks
     if places > 0:
         log_time = L * math.log(slot.t) if setup.params.frame == SLOT else log_slots(blocks, L)
@@ -149,7 +152,7 @@ def choose(
 
 @jit
 def base(setup: Setup, estimates: Estimates, k: int, log_time: float) -> float:
-    """The state term of channel k's index; log_time is L ln t, or L ln t2 in RCA's frame."""
+    """Return the state term of the index of channel k; log_time is L ln t, or L ln t2 in the frame of RCA."""
     blockwise = setup.params.frame == RCA and setup.params.base == INDEX
     data = estimates.blocks.slots[k] if blockwise else estimates.plays[k]
     if data == 0.0:
@@ -166,12 +169,15 @@ def base(setup: Setup, estimates: Estimates, k: int, log_time: float) -> float:
 
 @jit
 def replace(setup: Setup, estimates: Estimates, slot: Slot, picks: Ints, count: int) -> None:
-    """Lines 12-19: outsiders in channel order, each with margin >= 0, take the place of the first candidate whose
-    margin is <= 0 and smaller."""
+    """Apply lines 12-19 of Algorithm 1.
+
+    Each other channel with margin >= 0, in increasing order, replaces the first candidate whose margin is <= 0 and
+    smaller.
+    """
     margin, outside = estimates.margin, estimates.outside
     for k in range(setup.K):
         s = slot.sensed[k]
-        if s < 0:  # departure: line 6 observes every state, a base station that senses only what it plays cannot
+        if s < 0:  # difference: line 6 observes every state, which needs sensing of all channels
             term = estimates.total_h[k] / estimates.plays[k] if estimates.plays[k] > 0.0 else 1.0
         elif setup.params.replace == BY_REWARD:
             term = setup.h[k, s]
@@ -200,7 +206,7 @@ def replace(setup: Setup, estimates: Estimates, slot: Slot, picks: Ints, count: 
 
 @jit
 def observe_play(setup: Setup, estimates: Estimates, k: int, s: int, t: int) -> None:
-    """Channel k was played in slot t and was in state s."""
+    """Record that channel k was played in slot t, in state s."""
     h = setup.h[k, s]
     estimates.total_h[k] += h
     estimates.plays[k] += 1.0
@@ -209,8 +215,8 @@ def observe_play(setup: Setup, estimates: Estimates, k: int, s: int, t: int) -> 
 
 
 @jit
-def lesson(setup: Setup, k: int, s: int, r: float, n: float, predicted: float) -> float:
-    """What the model is told that the perturbation was; nan: nothing to learn."""
+def regression_target(setup: Setup, k: int, s: int, r: float, n: float, predicted: float) -> float:
+    """Return the value that the model is trained on, or nan if there is nothing to learn."""
     if setup.params.target == PREDICTION:
         return predicted
     if setup.params.target == REWARD:
@@ -220,8 +226,8 @@ def lesson(setup: Setup, k: int, s: int, r: float, n: float, predicted: float) -
     if not setup.threshold:
         return setup.h[k, s] - r
     if setup.good[k, s]:
-        return 1.0 if r <= setup.low else 0.0  # a chance of being spoilt instead of a size
-    return np.nan  # a bad channel pays 0.1 whatever the perturbation
+        return 1.0 if r <= setup.low else 0.0  # the probability of a failure instead of the perturbation
+    return np.nan  # the reward of a bad channel does not depend on the perturbation
 
 
 @jit
@@ -231,11 +237,11 @@ def explain_estimates(estimates: Estimates, factor: float, k: int, terms: Floats
 
 
 def terms(setup: Setup) -> tuple[str, str]:
-    """What the models estimate: see `lesson`."""
+    """Return what the models estimate (see `regression_target`) and its width."""
     if setup.params.target == REWARD:
         what = "reward"
     elif setup.measured or not setup.threshold:
         what = "perturbation"
     else:
-        what = "chance to be spoilt"
+        what = "probability of failure"
     return f"predicted {what}", "width of that prediction"

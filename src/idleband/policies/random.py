@@ -1,4 +1,4 @@
-"""MP-Random: M channels uniformly without replacement. The floor of every comparison."""
+"""MP-Random: M channels drawn uniformly without replacement, the baseline of every comparison."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ def init(setup: Setup) -> State:
 
 @jit
 def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
-    """Selection sampling: each channel in turn, with the chance that the places left give it."""
+    """Use selection sampling: take each channel in turn with probability (places left) / (channels left)."""
     left = 0
     for k in range(setup.K):
         left += slot.available[k]

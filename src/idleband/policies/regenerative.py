@@ -1,25 +1,26 @@
-"""The regenerative cycle algorithm: blocks of play that make a restless channel's rewards comparable.
+"""RCA-M: the regenerative cycle algorithm with M parallel blocks.
 
-Tekin and Liu, "Online learning of rested and restless bandits", IEEE Trans. Information Theory 58(8), 2012. Each
-channel has a regenerative state: the first state ever seen on it. A block of a channel is
+Tekin and Liu, "Online learning of rested and restless bandits", IEEE Transactions on Information Theory 58(8), 2012.
+The regenerative state of a channel is the first state that was observed on it. A block of a channel consists of
 
-    SB1   from its start until that state is seen (empty in a channel's first block)
-    SB2   from there until the state is seen again
+    SB1   from its start until the regenerative state is observed (empty in the first block of a channel)
+    SB2   from there until the state is observed again
     SB3   that last slot
 
-Rewards are earned in all of it, only SB2 feeds the statistics, and only when the block ends: a block that is dropped
-leaves no trace. M blocks run side by side; a freed place goes to the best index among the channels not in a block.
+Rewards are earned in all of them. Only SB2 enters the statistics, when the block ends; a block that is dropped is not
+counted. M blocks run in parallel. A free place goes to the channel with the largest index among those not in a block.
 
-A live station may report late, in another order or never. SB2 counts only if each of its slots was reported, in order:
-else the block is dropped. Feedback of slots before a block is not its own; a block without news for long is dropped.
+A live base station may report late, in another order or not at all. SB2 is counted only if each of its slots was
+reported in order; otherwise the block is dropped. Feedback of slots before a block is not part of it. A block without
+feedback for PATIENCE slots is dropped.
 
-The block machine (`Blocks` and the functions on it) is a wrapper around any index. A policy in this frame writes
+`Blocks` and its functions can be combined with any index. A policy in this frame implements `select` as
 
-    places = free_places(blocks, ...)         drop blocks of unavailable channels, count the places to fill
+    places = free_places(blocks, ...)         drop blocks of unavailable channels, count the free places
     if places > 0: index of every idle channel, then start_blocks(...)
     return playing(blocks, picks)
 
-and feeds `observe` with what it learns from. RCA-M, the plain version, is at the end of the file.
+and calls `observe` in `update`. The plain policy RCA-M is at the end of the file.
 """
 
 import math
@@ -33,8 +34,8 @@ from idleband.kernels.selection import top_m
 from idleband.policies.parameters import AtLeast
 from idleband.policies.protocol import ESTIMATE, WIDTH, Feedback, Setup, Slot
 
-IDLE, SB1, SB2, DONE = range(4)  # DONE: block over, but the place is kept until all are refilled together
-PATIENCE = 1000  # slots without news after which a block is dropped: its channel may never report
+IDLE, SB1, SB2, DONE = range(4)  # DONE: the block has ended, the place is kept until all are refilled
+PATIENCE = 1000  # slots without feedback after which a block is dropped
 
 
 class Blocks(NamedTuple):
@@ -42,12 +43,12 @@ class Blocks(NamedTuple):
     phase: Ints  # (K,) IDLE, SB1, SB2 or DONE
     open_sum: Floats  # (K,) SB2 of the running block
     open_slots: Floats  # (K,)
-    began: Ints  # (K,) the slot in which the block began
-    last: Ints  # (K,) its newest slot that was reported
+    began: Ints  # (K,) first slot of the block
+    last: Ints  # (K,) latest reported slot of the block
     total: Floats  # (K,) SB2 of finished blocks
     slots: Floats  # (K,)
     all_slots: Floats  # (1,) t2, the sum of slots over channels
-    dropped: Ints  # (1,) blocks that were dropped
+    dropped: Ints  # (1,) number of dropped blocks
     idle: Flags  # (K,) working array: available and not in a block
 
 
@@ -69,7 +70,7 @@ def new_blocks(K: int) -> Blocks:
 
 @jit
 def drop(blocks: Blocks, k: int) -> None:
-    """End the block of channel k without a trace in the statistics."""
+    """End the block of channel k without counting it."""
     if blocks.phase[k] != DONE:
         blocks.dropped[0] += 1
     blocks.phase[k] = IDLE
@@ -77,7 +78,7 @@ def drop(blocks: Blocks, k: int) -> None:
 
 @jit
 def begin(blocks: Blocks, k: int, t: int) -> None:
-    """A block of channel k begins in slot t."""
+    """Start a block of channel k in slot t."""
     blocks.phase[k] = SB1
     blocks.began[k] = t
     blocks.last[k] = t - 1
@@ -85,8 +86,7 @@ def begin(blocks: Blocks, k: int, t: int) -> None:
 
 @jit
 def free_places(blocks: Blocks, slot: Slot, M: int, synchronous: bool) -> int:
-    """How many places are to be filled in this slot, after dropping the blocks of channels that are unavailable, silent
-    or, where there are fewer places than there were, too many."""
+    """Drop the blocks of unavailable or silent channels, and those beyond M, and return the number of free places."""
     available = slot.available
     usable, busy, running = 0, 0, 0
     for k in range(available.size):
@@ -117,7 +117,7 @@ def start_blocks(blocks: Blocks, slot: Slot, places: int, picks: Ints) -> None:
 
 @jit
 def playing(blocks: Blocks, picks: Ints) -> int:
-    """Write the channels in a block into picks, in channel order; how many."""
+    """Write the channels that are in a block into picks, in increasing order, and return their number."""
     count = 0
     for k in range(blocks.phase.size):
         picks[count] = k
@@ -127,10 +127,10 @@ def playing(blocks: Blocks, picks: Ints) -> int:
 
 @jit
 def observe(blocks: Blocks, k: int, s: int, t: int, value: float, synchronous: bool) -> None:
-    """Channel k was played in slot t, was in state s and gave the value that its statistics are made of."""
+    """Record that channel k was played in slot t, in state s, with the value that enters the statistics."""
     if blocks.origin[k] < 0:
         blocks.origin[k] = s
-    if t < blocks.began[k] or t <= blocks.last[k]:  # of an earlier block, or of SB1 and late
+    if t < blocks.began[k] or t <= blocks.last[k]:  # belongs to an earlier block, or to SB1 and is late
         return
     if blocks.phase[k] == SB2 and t != blocks.last[k] + 1:
         drop(blocks, k)
@@ -155,7 +155,7 @@ def observe(blocks: Blocks, k: int, s: int, t: int, value: float, synchronous: b
 
 @jit
 def block_index(blocks: Blocks, k: int, width: float, log_slots: float) -> float:
-    """Mean over SB2 + width sqrt(log_slots / T2_k), where log_slots is L ln t2; infinite before the first block."""
+    """Return mean over SB2 + width sqrt(log_slots / T2_k), with log_slots = L ln t2; inf before the first block."""
     if blocks.slots[k] == 0.0:
         return np.inf
     return blocks.total[k] / blocks.slots[k] + width * math.sqrt(log_slots / blocks.slots[k])
@@ -163,7 +163,7 @@ def block_index(blocks: Blocks, k: int, width: float, log_slots: float) -> float
 
 @jit
 def log_slots(blocks: Blocks, L: float) -> float:
-    """L ln t2, for block_index."""
+    """Return L ln t2, for block_index."""
     return L * math.log(max(blocks.all_slots[0], 1.0))
 
 

@@ -1,13 +1,13 @@
-"""MP-SWUCB: MP-UCB over the last slots only; the M largest, channels not played in the window first.
+"""MP-SWUCB: MP-UCB over a sliding window; the M largest indices, channels without plays in the window first.
 
-Garivier and Moulines, "On upper-confidence bound policies for switching bandit problems", ALT 2011, with tau the window
+Garivier and Moulines, "On upper-confidence bound policies for switching bandit problems", ALT 2011. With tau the window
 and sums over the slots t - tau to t - 1:
 
     index = total_k / plays_k + span sqrt(L ln min(t, tau) / plays_k)
 
-Their theorem asks for L > 1/2 (their xi) and their simulations have 0.6. What a slot brought stands in a row of its own
-until it leaves the window: a slot without picks has an empty row, and feedback that comes late still finds its slot's
-row or, if that has left the window, is not taken in.
+The theorem requires L > 1/2 (xi in the paper); the simulations use 0.6. The feedback of a slot is stored in a row until
+the slot leaves the window. A slot without plays has an empty row. Late feedback is stored in the row of its slot, or
+ignored if that slot has left the window.
 """
 
 import math
@@ -30,8 +30,8 @@ class Params(NamedTuple):
 
 class State(NamedTuple):
     channels: Ints  # (window, M) channels played in the slot of a row
-    rewards: Floats  # (window, M) what they returned
-    filled: Ints  # (window,) how many of them have reported
+    rewards: Floats  # (window, M) their rewards
+    filled: Ints  # (window,) number of reported channels
     slot_of: Ints  # (window,) the slot of a row: slot t is in row t % window
     now: Ints  # (1,) the newest slot that has a row
     total: Floats  # (K,) rewards in all rows
@@ -39,7 +39,7 @@ class State(NamedTuple):
 
 
 def check(setup: Setup) -> None:
-    """Refuse a window that no machine has the memory for."""
+    """Reject a window that needs too much memory."""
     size = 16 * setup.params.window * setup.M
     if size > MAX_BYTES:
         raise InputError(
@@ -63,16 +63,15 @@ def init(setup: Setup) -> State:
 
 @jit
 def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
-    for t in range(
-        max(state.now[0] + 1, slot.t - setup.params.window), slot.t
-    ):  # slots in which nobody asked: none, usually
+    # Slots without a decision; usually there are none.
+    for t in range(max(state.now[0] + 1, slot.t - setup.params.window), slot.t):
         start_row(state, t)
     log_t = setup.params.L * math.log(min(slot.t, setup.params.window))
     for k in range(setup.K):
         plays = max(state.plays[k], 1.0)
         bound = state.total[k] / plays + setup.span * math.sqrt(log_t / plays)
         slot.indices[k] = bound if state.plays[k] > 0.0 else np.inf
-    start_row(state, slot.t)  # after ranking: slot t - window counts for the last time
+    start_row(state, slot.t)  # after ranking, because slot t - window still counts
     return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
 
@@ -87,14 +86,13 @@ def start_row(state: State, t: int) -> None:
     state.filled[row] = 0
     state.slot_of[row] = t
     state.now[0] = t
-    if row == 0:  # once a window, at the price of M additions a slot: what rounding left behind goes
+    if row == 0:  # once per window: removes rounding errors at the cost of M additions per slot
         sum_anew(state)
 
 
 @jit
 def sum_anew(state: State) -> None:
-    """The totals from the rows, oldest first if the newest slot is in row 0. Adding and subtracting without end would
-    drift; this way no total carries the rounding of more than two windows."""
+    """Recompute the totals from the rows, so that no total accumulates the rounding errors of more than two windows."""
     for k in range(state.total.size):
         state.total[k] = 0.0
     for row in range(state.filled.size):
@@ -107,7 +105,7 @@ def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
     k, r = feedback.channel, feedback.reward
     row = slot.t % setup.params.window
     place = state.filled[row]
-    if state.slot_of[row] != slot.t or place == setup.M:  # too late, or more than a slot can have
+    if state.slot_of[row] != slot.t or place == setup.M:  # too late, or more reports than plays
         return
     state.channels[row, place] = k
     state.rewards[row, place] = r

@@ -1,9 +1,9 @@
-"""MP-TS: Thompson sampling with a Beta(1, 1) prior, the M largest draws.
+"""MP-TS: Thompson sampling with a Beta(1, 1) prior; the M largest draws.
 
 Komiyama, Honda and Nakagawa, "Optimal regret analysis of Thompson sampling in stochastic multi-armed bandit problem
-with multiple plays", ICML 2015. Rewards are rescaled from the scenario's range to [0, 1]; fractional ones count as
-fractions of a success. Departure: unplayed channels come first, as under every other policy here, and do not draw from
-their prior.
+with multiple plays", ICML 2015. Rewards are rescaled from the scenario's range to [0, 1]; a fractional reward counts as
+a fraction of a success. Difference: unplayed channels come first, as in the other policies here, instead of being drawn
+from their prior.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""MP-UCB: mean reward + sqrt(L ln t / T_k), the M largest; unplayed channels first.
+"""MP-UCB: the M largest values of mean reward + sqrt(L ln t / T_k); unplayed channels first.
 
-Chen, Wang and Yuan, "Combinatorial multi-armed bandit: general framework, results and applications", ICML 2013; their
-width has L = 3/2.
+Chen, Wang and Yuan, "Combinatorial multi-armed bandit: general framework, results and applications", ICML 2013. Their
+confidence width has L = 3/2.
 """
 
 import math
