@@ -98,7 +98,7 @@ def test_python_blocks(page: Path, tmp_path: Path) -> None:
     shown = re.findall(r"```python\n.*?```(?:\n\n```text\n(.*?)```)?", page.read_text(), re.DOTALL)
     for output, expected in zip(printed, shown, strict=True):
         if expected:
-            assert output == expected
+            assert [line.rstrip() for line in output.splitlines()] == expected.splitlines()
     if page == README:
         assert any(shown)
         assert (tmp_path / "reward.png").read_bytes().startswith(b"\x89PNG")

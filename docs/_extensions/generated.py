@@ -7,6 +7,7 @@ policy from the registry.
 
 import argparse
 import ast
+import inspect
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -110,10 +111,9 @@ def http() -> Iterator[str]:
 
 def openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of a service."""
-    from idleband.service.openapi import openapi
-
     from idleband import __version__
     from idleband.service.app import Service
+    from idleband.service.openapi import openapi
 
     with tempfile.TemporaryDirectory() as folder:
         return openapi(Service(Path(folder)).operations(), __version__, False)
@@ -172,6 +172,20 @@ def parameters() -> Iterator[str]:
         yield from table(("parameter", "type", "default", "meaning"), rows) if rows else ["It has no parameters.\n"]
 
 
+def records() -> Iterator[str]:
+    """List the fields of the records of the policy protocol with the comments beside them in the source."""
+    from idleband.policies import protocol
+
+    source = Path(protocol.__file__).read_text()
+    for name in ("Setup", "Slot", "Feedback", "Truth"):
+        record = getattr(protocol, name)
+        body = source.partition(f"\nclass {name}(NamedTuple):")[2].partition("\n\n\n")[0]
+        found = re.findall(r"^    (\w+): ([^#\n]+?)(?:\s+# (.*))?$", body, re.MULTILINE)
+        yield f"### {name}\n"
+        yield f"{inspect.cleandoc(record.__doc__).partition(chr(10))[0]}\n"
+        yield from table(("field", "type", "meaning"), [(f"`{field}`", kind, text) for field, kind, text in found])
+
+
 # --- modules ---------------------------------------------------------------------------------------------------------
 
 LAYERS = (
@@ -211,5 +225,6 @@ GENERATED: dict[str, Callable[[], Iterator[str]]] = {
     "commands": commands,
     "http": http,
     "parameters": parameters,
+    "records": records,
     "modules": modules,
 }
