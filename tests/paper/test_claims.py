@@ -510,15 +510,15 @@ def test_cost_per_play_without_sub_optimal_plays_is_zero(whole: Path, tmp_path: 
 def test_worked_example() -> None:
     found = {row.selection.channels: row for row in worked_example()}
     printed = {
-        (1, 2, 3, 4, 5): 0.155,
-        (6, 7, 8, 9, 10): 0.169,
-        (1, 2, 3, 6, 9): 0.260,
-        (2, 4, 5, 8, 10): 0.035,
+        ("ch1", "ch2", "ch3", "ch4", "ch5"): 0.155,
+        ("ch6", "ch7", "ch8", "ch9", "ch10"): 0.169,
+        ("ch1", "ch2", "ch3", "ch6", "ch9"): 0.260,
+        ("ch2", "ch4", "ch5", "ch8", "ch10"): 0.035,
     }
     assert {channels: row.selection.printed for channels, row in found.items()} == printed
     for channels, row in found.items():
         assert row.cost == pytest.approx(printed[channels], abs=0.001)
-        assert row.suboptimal == len(set(channels) & {1, 3, 6, 9, 10})
+        assert row.suboptimal == len(set(channels) & {"ch1", "ch3", "ch6", "ch9", "ch10"})
 
 
 def test_verdict_on_the_worked_example() -> None:
@@ -530,7 +530,7 @@ def test_verdict_on_the_worked_example() -> None:
     assert whole.verdict == "holds"
     assert whole.why.startswith(f"with 5 and 5 sub-optimal plays the two policies lose {cost1:.3f} and {cost2:.3f}; ")
     off = max(abs(row.cost - row.selection.printed) for row in whole.rows)
-    assert whole.why.endswith(f"the four printed costs are met to {off:.4f}.")
+    assert whole.why.endswith(f"the four printed costs agree to {off:.4f}.")
 
 
 def test_wrong_worked_example_fails() -> None:

@@ -101,7 +101,7 @@ def test_worked_example_on_the_command_line(
 
 
 def test_cost_as_json(idleband: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    done = idleband("cost", "S4", "6,7,8,9,10", "--json")
+    done = idleband("cost", "S4", "5,6,7,8,9", "--json")
     assert round(json.loads(done.stdout)["cost"], 4) == 0.1696
 
 
