@@ -32,8 +32,13 @@ CHANNELS: dict[str, Any] = {
 }
 
 
+ADDITIVE_REWARDS = [[0.1, 1.0], [0.2, 0.9, 0.4]]
+
+
 def known(**settings: Any) -> Setup:
-    return setup_of(scenario(**CHANNELS, **settings), ())
+    if settings.get("reward") == "additive":
+        settings["rewards"] = ADDITIVE_REWARDS
+    return setup_of(scenario(**{**CHANNELS, **settings}), ())
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0])
