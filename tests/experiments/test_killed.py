@@ -36,7 +36,7 @@ def start(folder: Path, replications: int) -> subprocess.Popen[bytes]:
 
 
 def finish(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a run that nobody kills; it must succeed without a word."""
+    """Wait for a run that is not killed; it must succeed without output."""
     _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, b"")
 
@@ -69,7 +69,7 @@ def durations(folder: Path) -> tuple[float, float]:
 
 
 def kill_and_restart(place: Path, kills: int, seed: int = 0) -> Report:
-    """Kill a run again and again, restarting it in the same folder, and compare with one that nobody killed."""
+    """Kill a run again and again, restarting it in the same folder, and compare with a run that was not killed."""
     began = time.monotonic()
     rng = random.Random(seed)
     starting, working = durations(place / "timed")
@@ -125,4 +125,4 @@ if __name__ == "__main__":
         report = kill_and_restart(Path(place), int(sys.argv[1]) if len(sys.argv) > 1 else 20)
     print(f"{report.kills} kills, {report.progress} of them between the first and the last task of a run")
     print(f"{report.tasks} tasks survived, {report.seconds:.0f} s")
-    print("nothing lost, nothing twice, every restart worked; results as those of a run that nobody killed")
+    print("nothing lost, nothing twice, every restart worked; results equal those of a run that was not killed")

@@ -97,11 +97,11 @@ def test_no_gap_no_number() -> None:
 
 
 def test_what_a_policy_knows(study: ib.Study) -> None:
-    told = {row.label: row.knows for row in ranking(study)}
-    assert told["mp-ucb"] == "played states"
-    assert told["mp-belief-lucb"] == "played states, contexts"
-    assert told["oracle-belief"] == "played states, contexts, parameters"
-    assert told["genie"] == "played states, contexts, parameters, all states"
+    known = {row.label: row.knows for row in ranking(study)}
+    assert known["mp-ucb"] == "played states"
+    assert known["mp-belief-lucb"] == "played states, contexts"
+    assert known["oracle-belief"] == "played states, contexts, parameters"
+    assert known["genie"] == "played states, contexts, parameters, all states"
     assert knows(study["mp-ucb"], "all") == "played states, all states"
 
 

@@ -28,7 +28,8 @@ def chains(draw: st.DrawFn) -> Floats:
 probabilities = st.floats(1e-12, 1.0)
 
 
-# --- stationary distributions -------------------------------------------------------------------------------------------------
+# --- stationary distributions
+# -------------------------------------------------------------------------------------------------
 
 
 @given(chains())
@@ -68,7 +69,7 @@ def test_gilbert_elliot() -> None:
 def test_a_chance_too_small_for_a_stationary_model_is_refused() -> None:
     with pytest.raises(ib.InputError, match=r"scenario\.p10, channel 1 = 1e-310: must be a number of at least 1e-100"):
         ib.scenario(p01=[1.0], p10=[1e-310], users=1)
-    with pytest.raises(ib.InputError, match="holds a chance below 1e-100"):
+    with pytest.raises(ib.InputError, match="contains a probability below 1e-100"):
         ib.scenario(transition=[[[1.0, 1e-200], [0.5, 0.5]]], rewards=[0, 1], users=1)
     np.testing.assert_allclose(stationary(gilbert_elliott(1.0, 1e-100)), [0, 1], atol=1e-99)
 

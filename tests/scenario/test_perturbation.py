@@ -27,7 +27,8 @@ NONLINEAR = ["quadratic", "cosine"]
 NO_FAULT = np.zeros(4)
 
 
-# --- what a model says of itself ---------------------------------------------------------------------------------------
+# --- what a model says of itself
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("model", "kind"), list(enumerate(FORMULAS)))
@@ -137,9 +138,9 @@ def test_means_on_hand_cases(kind: str, theta: list[float], expected: float) -> 
 def test_errors_of_a_sample_are_carried_on(kind: str) -> None:
     scenario = ib.scenario("S1", context={"dimension": 20}, perturbation={"kind": kind})
     theta = scenario.theta(0, 0)
-    chances, error = scenario.probabilities_below(theta, 1.0)
+    probabilities, error = scenario.probabilities_below(theta, 1.0)
     assert error == pytest.approx(math.sqrt(0.7 * 0.3 / SAMPLES), rel=0.01)
-    assert np.abs(chances - 0.7).max() < 1e-5
+    assert np.abs(probabilities - 0.7).max() < 1e-5
     assert scenario.mean_rewards(theta)[1] == pytest.approx(0.9 * error)
     assert ib.scenario(scenario, reward="additive").mean_rewards(theta)[1] == 0  # means are exact in any dimension
 
@@ -243,12 +244,13 @@ def test_theta_is_writeable_whatever_it_comes_from(settings: dict[str, Any]) -> 
 
 def test_chances_with_zeros_of_both_signs() -> None:
     theta = np.array([[0.0, 2.0], [-0.0, 2.0], [0.0, 4.0], [2.0, -0.0]])
-    chances, error = ib.scenario("S1").probabilities_below(theta, 1.0)
-    assert chances.tolist() == [0.5, 0.5, 0.25, 0.5]
+    probabilities, error = ib.scenario("S1").probabilities_below(theta, 1.0)
+    assert probabilities.tolist() == [0.5, 0.5, 0.25, 0.5]
     assert error == 0
 
 
-# --- drawn for the other models ----------------------------------------------------------------------------------------
+# --- drawn for the other models
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
@@ -291,8 +293,8 @@ def test_strengths_at_the_usual_clear() -> None:
 
 @pytest.mark.parametrize("kind", NONLINEAR)
 def test_a_line_explains_next_to_nothing(kind: str) -> None:
-    """The best line is flat, because n is even about the middle of the cube: R^2 of a fit is chance alone, d / samples
-    on average."""
+    """The best line is flat, because n is even about the middle of the cube: R^2 of a fit is due to noise alone, d /
+    samples on average."""
     samples, d = 50_000, 8
     x = np.random.default_rng(6).random((samples, d))
     for seed in range(3):

@@ -39,9 +39,9 @@ def loud(tmp_path: Path) -> str:
 
 def means_by_level(scenario: ib.Scenario, theta: np.ndarray) -> np.ndarray:
     """(K,) what a channel pays on average, its state at the stationary distribution."""
-    _, chance, pay = levels(scenario, theta)
+    _, probability, pay = levels(scenario, theta)
     distributions = padded(scenario.stationary_distributions, 0.0)
-    return np.einsum("kl,kls,ks->k", chance, pay, distributions)
+    return np.einsum("kl,kls,ks->k", probability, pay, distributions)
 
 
 # --- levels ----------------------------------------------------------------------------------------------------------
@@ -54,12 +54,12 @@ def test_levels_pay_the_mean_rewards(base: Any, model: Any, reward: str) -> None
     """Exactly, though the additive reward is cut into 64 levels."""
     scenario = ib.scenario(base, reward=reward, perturbation=model)
     theta = scenario.theta(0, 0)
-    ends, chance, pay = levels(scenario, theta)
-    assert ends.shape == chance.shape == pay.shape[:2]
-    assert (chance >= 0).all()
+    ends, probability, pay = levels(scenario, theta)
+    assert ends.shape == probability.shape == pay.shape[:2]
+    assert (probability >= 0).all()
     assert (np.diff(ends, axis=1) >= 0).all()
     assert (ends[:, -1] > 1e100).all()
-    np.testing.assert_allclose(chance.sum(axis=1), 1.0, atol=1e-9)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, atol=1e-9)
     means, error = scenario.mean_rewards(theta)
     assert error == 0
     np.testing.assert_allclose(means_by_level(scenario, theta), means, atol=1e-9)
@@ -70,12 +70,12 @@ def test_levels_by_a_sample() -> None:
     what a state pays there is what the reward says."""
     scenario = ib.scenario("S1", perturbation=NEGATIVE)
     theta = scenario.theta(0, 0)
-    ends, chance, pay = levels(scenario, theta)
+    ends, probability, pay = levels(scenario, theta)
     n = np.random.default_rng(0).random((200_000, 8)) @ theta[0]
     for level, (low, high) in enumerate(zip([-np.inf, *ends[0, :-1]], ends[0], strict=True)):
-        q = chance[0, level]
+        q = probability[0, level]
         assert abs(((low <= n) & (n < high)).mean() - q) < 5 * math.sqrt(q * (1 - q) / len(n))
-    assert (chance[0] > 0.01).all()
+    assert (probability[0] > 0.01).all()
     assert pay[0].tolist() == [[1.0, 1.0], [0.1, 1.0], [0.1, 0.1]]
 
 
@@ -84,32 +84,32 @@ def test_levels_of_the_additive_reward_are_about_what_is_paid(model: str) -> Non
     """Each level stands for perturbations that are at most a level's width away."""
     scenario = ib.scenario("S1", reward="additive", perturbation=model)
     theta = scenario.theta(0, 0)
-    ends, chance, pay = levels(scenario, theta)
+    ends, probability, pay = levels(scenario, theta)
     low, high = scenario.perturbation.model.bounds(theta[0])
     width = (high - low) / 64
     np.testing.assert_allclose(ends[0, :-1], low + width * np.arange(1, 64), atol=1e-9)
     middles = low + width * (np.arange(64) + 0.5)
     assert np.abs(scenario.rewards[0] - middles[:, None] - pay[0]).max() < 0.5 * width
-    assert chance.shape == (10, 64)
+    assert probability.shape == (10, 64)
 
 
 def test_channels_may_have_models_of_their_own() -> None:
     scenario = ib.scenario("S2", perturbation={"kind": "linear", "theta_norm": 0.8, "per_channel": True})
     theta = scenario.theta(0, 0)
-    _, chance, _ = levels(scenario, theta)
-    assert len(set(chance[:, 1].tolist())) == scenario.K
-    np.testing.assert_allclose(chance[:, :2].sum(axis=1), scenario.probabilities_below(theta, 1.0)[0], atol=1e-9)
+    _, probability, _ = levels(scenario, theta)
+    assert len(set(probability[:, 1].tolist())) == scenario.K
+    np.testing.assert_allclose(probability[:, :2].sum(axis=1), scenario.probabilities_below(theta, 1.0)[0], atol=1e-9)
 
 
 @pytest.mark.parametrize("reward", ["threshold", "additive"])
-def test_a_users_own_model_has_levels_and_a_bound(loud: str, reward: str) -> None:
-    """Its chances come from a sample, whose error is told."""
+def test_users_model_has_levels_and_a_bound(loud: str, reward: str) -> None:
+    """Probabilities come from a sample with a known standard error."""
     scenario = ib.scenario("S1", reward=reward, perturbation={"kind": loud, "clear": 0.7})
     theta = scenario.theta(0, 0)
     means, error = scenario.mean_rewards(theta)
     np.testing.assert_allclose(means_by_level(scenario, theta), means, atol=5 * error + 1e-9)
-    _, chance, _ = levels(scenario, theta)
-    np.testing.assert_allclose(chance.sum(axis=1), 1.0, atol=1e-9)
+    _, probability, _ = levels(scenario, theta)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, atol=1e-9)
     found = bound(scenario, theta)
     assert found is not None
     assert found > np.sort(means)[-5:].sum() - 5 * 5 * error
@@ -164,9 +164,9 @@ def test_channels_that_are_not_available_give_fewer_plays() -> None:
     """With two channels in every other slot and ten in the rest, 3.5 of the five users play on average."""
     row = [True, True] + [False] * 8
     scenario = ib.scenario("S2", perturbation="none", availability=[row, [True] * 10])
-    _, chance, pay = levels(scenario, scenario.theta(0, 0))
-    world = whittle_lagrangian.channels(padded_transition(scenario), pay, chance)
-    assert value(scenario) == pytest.approx(whittle_lagrangian.bound(world, 3.5, 0.1, 1.0), abs=1e-9)
+    _, probability, pay = levels(scenario, scenario.theta(0, 0))
+    relaxed = whittle_lagrangian.channels(padded_transition(scenario), pay, probability)
+    assert value(scenario) == pytest.approx(whittle_lagrangian.bound(relaxed, 3.5, 0.1, 1.0), abs=1e-9)
     assert value(scenario) < value(ib.scenario("S2", perturbation="none"))
 
 

@@ -54,7 +54,8 @@ def refused(perturbation: Any, **changes: Any) -> str:
     return message
 
 
-# --- where a model comes from ------------------------------------------------------------------------------------------
+# --- where a model comes from
+# ------------------------------------------------------------------------------------------
 
 
 def test_one_model_from_every_source(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,9 +298,9 @@ def trapped(value: float, slot: int, channel: int, **more: Any) -> ib.Scenario:
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf, 1e101])
-def test_a_value_that_is_no_number_is_told_with_its_slot(value: float) -> None:
+def test_values_that_are_not_finite_are_reported_with_slot_and_channel(value: float) -> None:
     scenario = trapped(value, 17, 3)
-    says = f"perturbation model trap: value = {value:g} in slot 17, channel 3; must be a finite number"
+    says = f"perturbation model trap: value = {value:g} in slot 17, channel 3 (ch4); must be a finite number"
     for run in (PolicyRun.start(scenario, ib.policy("mp-klucb"), 100, 0, 0), ReferenceRun.start(scenario, 100, 0, 0)):
         run.to(16)
         with pytest.raises(ib.InputError) as caught:
@@ -311,7 +312,7 @@ def test_a_value_that_is_no_number_is_told_with_its_slot(value: float) -> None:
     assert str(caught.value) == says
 
 
-def test_a_value_beyond_the_bounds_is_told_with_its_slot() -> None:
+def test_values_beyond_the_bounds_are_reported_with_slot_and_channel() -> None:
     for value, wrong in ((0.9, True), (-0.1, True), (0.5 + 1e-12, False)):
         scenario = ib.scenario(trapped(value, 9, 0, bounds=(0.0, 0.5)), reward="additive")
         run = ReferenceRun.start(scenario, 20, 0, 0)
@@ -320,11 +321,13 @@ def test_a_value_beyond_the_bounds_is_told_with_its_slot() -> None:
             continue
         with pytest.raises(ib.InputError) as caught:
             run.to(20)
-        says = f"perturbation model trap: value = {value:g} in slot 9, channel 0; must be within bounds = (0, 0.5)"
+        says = (
+            f"perturbation model trap: value = {value:g} in slot 9, channel 0 (ch1); must be within bounds = (0, 0.5)"
+        )
         assert str(caught.value) == says
 
 
-def test_a_model_that_is_often_wrong_is_told_before_the_first_slot() -> None:
+def test_frequent_faults_are_reported_before_the_first_slot() -> None:
     register("roots", lambda theta, x: math.sqrt(x[0] - theta[0]) if x[0] < 2 else 0.0)
     scenario = ib.scenario("S1", context={"dimension": 2}, perturbation="roots")
     with pytest.raises(ib.InputError) as caught:
@@ -333,7 +336,7 @@ def test_a_model_that_is_often_wrong_is_told_before_the_first_slot() -> None:
     assert str(caught.value).endswith("]; must be a finite number")
 
 
-def test_what_a_model_raises_is_told_with_its_place() -> None:
+def test_exceptions_of_a_model_are_reported_with_file_and_line() -> None:
     def value(theta: Floats, x: Floats) -> float:
         if x[0] >= theta[0]:
             raise ValueError("too much")
@@ -354,8 +357,8 @@ def test_what_a_model_raises_is_told_with_its_place() -> None:
         run.to(10**8)
 
 
-def test_a_policy_of_ones_own_beside_a_model_of_ones_own(file: Path) -> None:
-    """Whose mistake it is is told, also where both come from one file."""
+def test_users_policy_and_users_model_in_one_run(file: Path) -> None:
+    """Errors name the policy or the model that raised them, also if both come from one file."""
     policy = '''
 @ib.register
 class First:
@@ -385,17 +388,17 @@ class First:
 @pytest.mark.parametrize(
     ("members", "name", "says"),
     [
-        ({}, "a", "perturbation model a: draw is missing; a perturbation model has draw and value"),
-        ({"draw": given}, "a", "perturbation model a: value is missing; a perturbation model has draw and value"),
-        ({"draw": given, "value": 1.0}, "a", "perturbation model a: value is missing"),
-        ({"draw": lambda rng: [1.0], "value": line}, "a", "perturbation model a: draw must take (rng, dimension, clear)"),
-        ({"draw": given, "value": lambda x: 0.0}, "a", "perturbation model a: value must take (theta, x)"),
-        ({"draw": given, "value": line}, "cosine", "perturbation model cosine: this name is taken by a model of the package"),
+        ({}, "a", "model a: draw is missing; a perturbation model has draw and value"),
+        ({"draw": given}, "a", "model a: value is missing; a perturbation model has draw and value"),
+        ({"draw": given, "value": 1.0}, "a", "model a: value is missing"),
+        ({"draw": lambda rng: [1.0], "value": line}, "a", "model a: draw must take (rng, dimension, clear)"),
+        ({"draw": given, "value": lambda x: 0.0}, "a", "model a: value must take (theta, x)"),
+        ({"draw": given, "value": line}, "cosine", "model cosine: this name is taken by a model of the package"),
         ({"draw": given, "value": line}, "a/b", "model = 'a/b': must be 1 to 80 letters"),
-        ({"draw": given, "value": line, "bounds": 1.0}, "a", "perturbation model a: bounds = 1.0: must be a list, the smallest"),
-        ({"draw": given, "value": line, "bounds": (1.0,)}, "a", "perturbation model a: bounds = (1.0,): must be two numbers"),
-        ({"draw": given, "value": line, "bounds": (2, 1)}, "a", "perturbation model a: bounds = 1: must be a number of at least 2"),
-        ({"draw": given, "value": line, "bounds": (0, math.inf)}, "a", "perturbation model a: bounds = inf: must be a number"),
+        ({"draw": given, "value": line, "bounds": 1.0}, "a", "model a: bounds = 1.0: must be a list, the smallest"),
+        ({"draw": given, "value": line, "bounds": (1.0,)}, "a", "model a: bounds = (1.0,): must be two numbers"),
+        ({"draw": given, "value": line, "bounds": (2, 1)}, "a", "model a: bounds = 1: must be a number of at least 2"),
+        ({"draw": given, "value": line, "bounds": (0, math.inf)}, "a", "model a: bounds = inf: must be a number"),
     ],
 )  # fmt: skip
 def test_registering_nonsense_is_refused(members: dict[str, Any], name: str, says: str) -> None:
@@ -483,6 +486,6 @@ def test_a_value_that_does_not_compile_is_refused(value: Callable[..., Any]) -> 
 
 def test_the_example() -> None:
     scenario = ib.scenario("S1", reward="additive", perturbation=f"{ROOT}/examples/own_model.py:loudest")
-    chances, error = scenario.probabilities_below(scenario.theta(0, 0), 1.0)
-    assert np.abs(chances - 0.7).max() < 5 * error
+    probabilities, error = scenario.probabilities_below(scenario.theta(0, 0), 1.0)
+    assert np.abs(probabilities - 0.7).max() < 5 * error
     assert scenario.reward_range() == (0.1 - 2.0, 1.0)

@@ -57,11 +57,11 @@ class Seen(NamedTuple):
     inputs: np.ndarray  # (3,) K, M and d
     x: np.ndarray  # (slots, K, d)
     sensed: np.ndarray  # (slots, K)
-    told: np.ndarray  # (slots, K, 3) s, r and n of what was picked
+    feedback_seen: np.ndarray  # (slots, K, 3) s, r and n of selected channels
 
 
 class Witness:
-    "Writes down what it is shown and told; picks other channels in every slot."
+    "Records what it observes and selects other channels in every slot."
 
     def init(setup):  # type: ignore[no-untyped-def]
         K, d = setup.K, setup.d
@@ -82,14 +82,14 @@ class Witness:
         return setup.M
 
     def update(setup, state, slot, feedback):  # type: ignore[no-untyped-def]
-        told = state.told[slot.t - 1, feedback.channel]
-        told[0], told[1], told[2] = feedback.state, feedback.reward, feedback.perturbation
+        feedback_seen = state.feedback_seen[slot.t - 1, feedback.channel]
+        feedback_seen[0], feedback_seen[1], feedback_seen[2] = feedback.state, feedback.reward, feedback.perturbation
 
 
 @pytest.mark.parametrize(
     "settings", [{}, {"sensing": "all"}, {"feedback": "reward"}, {"users": 3, "context": {"dimension": 5}}], ids=str
 )
-def test_what_a_policy_sees_and_is_told(settings: dict[str, Any]) -> None:
+def test_policy_observes_what_the_scenario_allows(settings: dict[str, Any]) -> None:
     """Contexts of all channels; states of all or of none before it picks; then state, reward and maybe perturbation of
     what it picked, and nothing else."""
     ib.register(name="witness")(Witness)
@@ -110,7 +110,7 @@ def test_what_a_policy_sees_and_is_told(settings: dict[str, Any]) -> None:
     n = column("perturbation") if scenario.feedback == "perturbation" else np.full((SLOTS, K), np.nan)
     expected = np.stack([column("state"), column("reward"), n], axis=2)
     expected[~column("picked")] = np.inf
-    np.testing.assert_array_equal(seen.told, expected)
+    np.testing.assert_array_equal(seen.feedback_seen, expected)
 
 
 def test_ties_are_never_sub_optimal() -> None:

@@ -11,6 +11,7 @@ import pytest
 import idleband as ib
 from idleband.kernels.rng import CONTEXTS, FRESH, fill_uniform, stream
 from idleband.policies.registry import policy
+from idleband.progress import Progress
 from idleband.simulation.path import path_parameters
 from idleband.simulation.prediction_error import (
     FRESH_SLOTS,
@@ -31,11 +32,25 @@ def small(**settings: Any) -> ib.Scenario:
     return ib.scenario(**{**SMALL, "perturbation": {"theta": THETA}, **settings})
 
 
+class Recorder(Progress):
+    """Records announced and finished slots."""
+
+    def __init__(self) -> None:
+        self.expected = 0.0
+        self.slots: list[float] = []
+
+    def expect(self, slots: float) -> None:
+        self.expected += slots
+
+    def advance(self, slots: float) -> None:
+        self.slots.append(slots)
+
+
 def test_linear_model_is_learned_by_a_linear_model() -> None:
     """Without noise a ridge estimate errs by lambda A^-1 theta only: the error goes to zero, on fresh contexts too."""
     found = learned("S1", "mp-lucb", horizon=5000, replications=2)
     assert (found.played_last < 0.01).all()
-    assert np.isnan(found.played[:, 0]).all()  # networks say nothing before slot 1, so nobody is asked
+    assert np.isnan(found.played[:, 0]).all()  # networks have no weights before slot 1
     assert (found.played[:, -1] < found.played[:, 1] / 100).all()
     assert (found.fresh_last < found.fresh[:, 0] / 10).all()
 
@@ -133,8 +148,8 @@ def test_looking_does_not_change_the_run() -> None:
 
 
 def test_sizes_and_table() -> None:
-    told: list[int] = []
-    found = learned("S1", "mp-lucb", beta=0.5, horizon=2300, replications=2, progress=told.append)
+    recorder = Recorder()
+    found = learned("S1", "mp-lucb", beta=0.5, horizon=2300, replications=2, progress=recorder)
     assert isinstance(found, Learned)
     assert (found.horizon, found.replications, found.label) == (2300, 2, "mp-lucb beta=0.5")
     assert found.t[-1] == 2300
@@ -143,8 +158,8 @@ def test_sizes_and_table() -> None:
     assert found.played.shape == found.fresh.shape == (2, len(found.t))
     assert found.pairs_played.shape == (2, 5 * 230)
     assert found.pairs_fresh.shape == (2, 10 * FRESH_SLOTS)
-    assert sum(told) == 2 * 2300
-    assert max(told) == 1000
+    assert sum(recorder.slots) == recorder.expected == 2 * 2300
+    assert max(recorder.slots) == 1000
     columns = found.columns()
     assert list(columns) == ["scenario", "label", "replication", "t", "error_played", "error_fresh"]
     assert {len(column) for column in columns.values()} == {2 * len(found.t)}
@@ -242,13 +257,13 @@ def test_a_users_model() -> None:
             {},
             "mp-nucb",
             {"target": "reward"},
-            "policy mp-nucb: target = reward: what it predicts is no perturbation",
+            "policy mp-nucb: target = reward: it does not predict the perturbation",
         ),
         (
             {"feedback": "reward"},
             "mp-lucb",
             {},
-            "scenario.feedback = reward: under the threshold reward a chance is learned from it, not a perturbation;"
+            "scenario.feedback = reward: policies learn a probability from the threshold reward, not the perturbation;"
             " must be perturbation here",
         ),
         (
