@@ -197,7 +197,7 @@ def test_perturbation_that_is_not_a_number_is_reported_with_slot_and_channel(
     status, _, err = call("run", "mine.toml", *SMALL, "--out", "out")
     assert (status, err) == (
         2,
-        "idleband: model loud: value = nan in slot 7, channel 3; must be within bounds = (0, 4)\n",
+        "idleband: model loud: value = nan in slot 7, channel 2 (ch3); must be within bounds = (0, 4)\n",
     )
 
 
