@@ -73,7 +73,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "a setting without a policy": (("--set", "seed=1"), "must come with --policy"),
     "no channels": (("--policy", "mp-ucb", "--users", 1, "--dimension", 1), "--channels"),
     "no users": (("--policy", "mp-ucb", "--channels", 1, "--dimension", 1), "--users"),
-    "no dimension": (("--policy", "mp-ucb", "--channels", 1, "--users", 1), "--dimension"),
+    "no dimension": (("--policy", "mp-lucb", "--channels", 1, "--users", 1), "dimension"),
     "channels that are not a number": ((*NEW, "--channels", "many"), "channels = many"),
     "too many users": ((*NEW, "--users", 5), "users = 5"),
     "an unknown policy": ((*NEW, "--policy", "mp-ubc"), "did you mean"),
@@ -227,8 +227,10 @@ def test_simulated_station_plays_a_scenario(tmp_path: Path) -> None:
     arguments = ("--policy", f"{tmp_path / 'user_code.py'}:mine", *size, "--station", "S1", "--pace", 200)
     with as_command(tmp_path / "data", *arguments) as service:
         eventually(lambda: service.status()["counts"]["reported"] > 100)
+        assert [row["name"] for row in service.status()["channel"]] == [f"ch{k + 1}" for k in range(10)]
         service.end()
-        assert [line["event"] for line in service.log_lines] == ["service started", "service stopped"]
+        events = [line["event"] for line in service.log_lines if not line["event"].startswith("compiling")]
+        assert events == ["service started", "service stopped"]
 
 
 def test_service_continues_after_the_disk_was_full(tmp_path: Path) -> None:

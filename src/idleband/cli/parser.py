@@ -146,12 +146,12 @@ def _add_serve(commands: Any) -> None:
     )
     serve.add_argument("--channels", metavar="K", help="number of channels")
     serve.add_argument("--users", metavar="M", help="channels assigned per slot, at most")
-    serve.add_argument("--dimension", metavar="d", help="length of a context vector")
+    serve.add_argument("--dimension", metavar="d", help="length of a context vector; needed if the policy uses contexts")
     serve.add_argument("--name", help="name of the allocator (default main)")
     serve.add_argument(
         "--set", action="append", metavar="KEY=VALUE", default=[],
-        help="another setting of the allocator: feedback, rewards, patience, fallback, incumbent, deadline,"
-        " collision_limit or seed; may be repeated",
+        help="another setting of the allocator: channel_names, feedback, rewards, patience, fallback, incumbent,"
+        " deadline, collision_limit or seed; may be repeated",
     )  # fmt: skip
     serve.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1; any other requires a token)"

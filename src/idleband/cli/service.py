@@ -54,8 +54,8 @@ def _allocator_settings(options: argparse.Namespace) -> Settings | None:
     file, colon, _ = options.policy.partition(".py:")
     name = f"{file}.py:{configured.policy.name}" if colon else configured.policy.name
     size = {key: getattr(options, key) for key in ("channels", "users", "dimension")}
-    for key, value in size.items():
-        if value is None:
+    for key in ("channels", "users"):
+        if size[key] is None:
             raise InputError(f"--{key}: must be given with --policy")
     return Settings.checked({"policy": name, "parameters": configured.values, **size, **given})
 
@@ -76,5 +76,6 @@ SETTINGS: dict[str, Callable[[str], Any]] = {
     "seed": str,
     "deadline": _float_or_text,
     "collision_limit": _float_or_text,
+    "channel_names": lambda text: text.split(","),
     "rewards": lambda text: [_float_or_text(part) for part in text.split(",")],
 }

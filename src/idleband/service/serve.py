@@ -8,13 +8,14 @@ import signal
 import socket
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import uvicorn
 
 from idleband.allocator.settings import Settings
 from idleband.errors import ConflictError, InputError
+from idleband.scenario.build import scenario
 from idleband.service.app import LOOPBACK, Service
 from idleband.service.client import Client
 from idleband.service.connection import LimitedConnection
@@ -81,7 +82,7 @@ def _open_allocators(service: Service, options: ServeOptions, name: str | None, 
     wanted = name or DEFAULT_NAME
     if settings is not None:
         try:
-            service.open(wanted, settings)
+            service.open(wanted, _with_names(settings, service, options, wanted))
         except ConflictError as error:
             raise InputError(str(error)) from None
     if not allocators:
@@ -90,6 +91,18 @@ def _open_allocators(service: Service, options: ServeOptions, name: str | None, 
         raise InputError(f"--name {wanted}: {options.data} has only {', '.join(allocators)}; a new one needs --policy")
     if options.station is not None:
         check_sizes(options.station, allocators[wanted].core.settings)
+
+
+def _with_names(settings: Settings, service: Service, options: ServeOptions, name: str) -> Settings:
+    """Return the settings with channel names, if none are given: the stored ones, or those of the station's scenario."""
+    if settings.channel_names:
+        return settings
+    stored = service.manager.allocators.get(name)
+    if stored is not None:
+        return replace(settings, channel_names=stored.core.settings.channel_names)
+    if options.station is not None:
+        return replace(settings, channel_names=scenario(options.station).channel_names)
+    return settings
 
 
 def _run(service: Service, options: ServeOptions, name: str, listening: socket.socket) -> None:
