@@ -1,14 +1,14 @@
-"""idleband hands out idle radio channels: restless, contextual, multi-play bandits, simulated fast.
+"""Assign idle radio channels: restless, contextual, multi-play bandits, simulated and live.
 
-scenario + policies -> experiment -> simulate -> results -> figures.
+scenario + policies -> experiment -> simulate -> results -> figures, and `Allocator` for one slot at a time.
+
+Names are imported at their first use, so that a command which needs only some of them starts quickly.
 """
 
-from importlib.metadata import version
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from idleband import policies, random
-from idleband.allocator.allocator import Allocator
-from idleband.allocator.events import Decision, Receipt
-from idleband.allocator.explanation import Explanation
 from idleband.errors import (
     CompilationWarning,
     ConflictError,
@@ -18,19 +18,40 @@ from idleband.errors import (
     StorageError,
     UnknownRequestError,
 )
-from idleband.experiments.compare import compare, load
-from idleband.experiments.study import Study
 from idleband.kernels.selection import top_m
 from idleband.policies.parameters import AtLeast, OneOf
 from idleband.policies.registry import POLICIES, ConfiguredPolicy, grid, policy, register
-from idleband.scenario.build import scenario
+from idleband.scenario.build import scenario  # not at first use: the package of the same name would hide it
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.user_models import register_perturbation
-from idleband.simulation.prediction_error import Learned, learned, learned_chains
-from idleband.simulation.result import Result
-from idleband.simulation.simulate import simulate
 
-__version__ = version("idleband")
+if TYPE_CHECKING:
+    from idleband.allocator.allocator import Allocator
+    from idleband.allocator.events import Decision, Receipt
+    from idleband.allocator.explanation import Explanation
+    from idleband.experiments.compare import compare, load
+    from idleband.experiments.study import Study
+    from idleband.simulation.prediction_error import Learned, learned, learned_chains
+    from idleband.simulation.result import Result
+    from idleband.simulation.simulate import simulate
+
+    __version__: str
+
+# Module of each name that is imported at its first use; the same as above.
+_MODULES = {
+    "Allocator": "idleband.allocator.allocator",
+    "Decision": "idleband.allocator.events",
+    "Explanation": "idleband.allocator.explanation",
+    "Learned": "idleband.simulation.prediction_error",
+    "Receipt": "idleband.allocator.events",
+    "Result": "idleband.simulation.result",
+    "Study": "idleband.experiments.study",
+    "compare": "idleband.experiments.compare",
+    "learned": "idleband.simulation.prediction_error",
+    "learned_chains": "idleband.simulation.prediction_error",
+    "load": "idleband.experiments.compare",
+    "simulate": "idleband.simulation.simulate",
+}
 
 __all__ = [
     "POLICIES",
@@ -66,3 +87,20 @@ __all__ = [
     "simulate",
     "top_m",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("idleband")
+    elif name in _MODULES:
+        value = getattr(import_module(_MODULES[name]), name)
+    else:
+        raise AttributeError(f"module 'idleband' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, "__version__"})

@@ -146,7 +146,9 @@ def _add_serve(commands: Any) -> None:
     )
     serve.add_argument("--channels", metavar="K", help="number of channels")
     serve.add_argument("--users", metavar="M", help="channels assigned per slot, at most")
-    serve.add_argument("--dimension", metavar="d", help="length of a context vector; needed if the policy uses contexts")
+    serve.add_argument(
+        "--dimension", metavar="d", help="length of a context vector; needed if the policy uses contexts"
+    )
     serve.add_argument("--name", help="name of the allocator (default main)")
     serve.add_argument(
         "--set", action="append", metavar="KEY=VALUE", default=[],
