@@ -168,7 +168,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> 
     (tmp_path / "file").write_text("precious")
     (tmp_path / "folder").mkdir()
     before = contents(tmp_path)
-    with pytest.raises(ib.InputError, match=f"{place}: cannot be written: .*; what was finished is kept"):
+    with pytest.raises(ib.StorageError, match=f"{place}: cannot be written: .*; what was finished is kept"):
         write_durably(tmp_path / place, b"new")
     assert contents(tmp_path) == before
 

@@ -60,14 +60,14 @@ def test_stationary_model_of_a_slow_birth_and_death_chain() -> None:
     np.testing.assert_allclose(stationary(P), weights / weights.sum(), rtol=1e-13)
 
 
-def test_gilbert_elliot() -> None:
+def test_gilbert_elliott_transition_matrix() -> None:
     P = gilbert_elliott(0.25, 0.75)
     assert P.tolist() == [[0.75, 0.25], [0.75, 0.25]]
     assert P.dtype == np.float64
 
 
-def test_a_chance_too_small_for_a_stationary_model_is_refused() -> None:
-    with pytest.raises(ib.InputError, match=r"scenario\.p10, channel 1 = 1e-310: must be a number of at least 1e-100"):
+def test_probability_too_small_for_a_stationary_distribution_is_refused() -> None:
+    with pytest.raises(ib.InputError, match=r"scenario\.p10, channel 0 = 1e-310: must be a number of at least 1e-100"):
         ib.scenario(p01=[1.0], p10=[1e-310], users=1)
     with pytest.raises(ib.InputError, match="contains a probability below 1e-100"):
         ib.scenario(transition=[[[1.0, 1e-200], [0.5, 0.5]]], rewards=[0, 1], users=1)

@@ -245,7 +245,8 @@ else:
     curves = [run.tally.curves.tolist(), walk.references.curves.tolist()]
     counts = [
         [sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values())]
-        for kernel in (run.kernel.run, _references_loop(scenario.perturbation.model), scenario.perturbation.model.kernel.alone)
+        for model in (scenario.perturbation.model,)
+        for kernel in (run.kernel.run, _references_loop(model), model.kernel.alone)
         if hasattr(kernel, "stats")
     ]
     print(json.dumps({"plays": run.tally.plays.tolist(), "curves": curves, "counts": counts}))
@@ -354,7 +355,8 @@ def test_exceptions_of_a_model_are_reported_with_file_and_line() -> None:
     scenario = ib.scenario("S1", perturbation=name)
     run = PolicyRun.start(scenario, ib.policy("mp-random"), 10**8, 0, 0)
     with pytest.raises(
-        ib.InputError, match=r"^perturbation model rare: value: ValueError: too much \(.*test_user_models\.py, line \d+\)$"
+        ib.InputError,
+        match=r"^perturbation model rare: value: ValueError: too much \(.*test_user_models\.py, line \d+\)$",
     ):
         run.to(10**8)
 
