@@ -67,11 +67,11 @@ def group_of(nodeid: str) -> str:
 
 def contract_of(test: str) -> str:
     """Return the module of the policy in the parameters of a contract test; a test of all policies is its own group."""
-    from tests.contracts.cases import CASES  # after the folder for compiled code is set
+    from tests.contracts.configurations import CONFIGURED, module_of  # after the folder for compiled code is set
 
-    _, _, case = test.partition("[")
-    labels = [label for label in CASES if case.startswith(label)]
-    return CASES[max(labels, key=len)].policy.select.__module__.rpartition(".")[2] if labels else test
+    _, _, parameters = test.partition("[")
+    labels = [label for label in CONFIGURED if parameters.startswith(label)]
+    return module_of(max(labels, key=len)) if labels else test
 
 
 SLOW_TO_COMPILE = ("nucb", "belief_nucb", "belief_lucb")

@@ -16,7 +16,7 @@ from idleband.scenario.reward import REWARDS, expected_reward, reward
 from idleband.scenario.upper_bound import bound
 from idleband.simulation.path import new_path, new_tally, path_parameters
 from idleband.simulation.statistics import paired_difference, student_t
-from tests.contracts.cases import THREE_STATES
+from tests.contracts.configurations import THREE_STATES
 from tests.policies.station import Station
 
 TWO: dict[str, Any] = {"p01": [0.1, 0.3, 0.6, 0.3], "p10": [0.2, 0.1, 0.9, 0.5]}

@@ -233,6 +233,7 @@ import json, sys
 import idleband as ib
 from idleband.simulation.run import PolicyRun, ReferenceRun, _references_loop
 scenario = ib.scenario("S1", users=3, perturbation=sys.argv[1] + ":loud")
+model = scenario.perturbation.model
 ucb = ib.policy("mp-ucb")
 if sys.argv[2] == "cuda":
     from idleband.simulation.cuda import run_on_gpu
@@ -245,7 +246,6 @@ else:
     curves = [run.tally.curves.tolist(), walk.references.curves.tolist()]
     counts = [
         [sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values())]
-        for model in (scenario.perturbation.model,)
         for kernel in (run.kernel.run, _references_loop(model), model.kernel.alone)
         if hasattr(kernel, "stats")
     ]

@@ -11,7 +11,7 @@ from idleband.scenario.upper_bound import bound
 from idleband.simulation.loop import REFERENCES
 from idleband.simulation.path import checkpoints
 from idleband.simulation.run import PolicyRun, ReferenceRun
-from tests.contracts.cases import CASES, SCENARIOS
+from tests.contracts.configurations import CONFIGURED, SCENARIOS
 
 SLOTS = 150
 
@@ -24,7 +24,7 @@ def m_largest(values: np.ndarray, m: int) -> np.ndarray:
 @pytest.mark.parametrize("label", ["mp-random", "mp-lucb"])
 def test_against_a_recount(where: str, label: str) -> None:
     scenario = SCENARIOS[where]
-    result = ib.simulate(scenario, CASES[label], horizon=SLOTS, replications=1, seed=4, record="slots")
+    result = ib.simulate(scenario, CONFIGURED[label], horizon=SLOTS, replications=1, seed=4, record="slots")
     assert result.slots is not None
     mu, _ = scenario.mean_rewards(scenario.theta(4, 0))
     table = scenario.table_means
@@ -125,7 +125,7 @@ def test_ties_are_never_sub_optimal() -> None:
 @pytest.mark.parametrize("where", SCENARIOS)
 def test_nothing_beats_the_genie(where: str) -> None:
     for label in ("mp-random", "mp-ucb", "mp-lucb-rca"):
-        result = ib.simulate(SCENARIOS[where], CASES[label], horizon=500, replications=2)
+        result = ib.simulate(SCENARIOS[where], CONFIGURED[label], horizon=500, replications=2)
         assert (np.diff(result.regret("genie"), axis=1) >= -1e-9).all()
 
 
@@ -167,7 +167,7 @@ def test_references_are_those_of_the_path() -> None:
     whole = ReferenceRun.start(ib.scenario("S4"), 400, 3, 0)
     whole.to(400)
     assert np.array_equal(pieces.references.curves, whole.references.curves)
-    run = PolicyRun.start(ib.scenario("S4"), CASES["mp-ucb"], 400, 3, 0)
+    run = PolicyRun.start(ib.scenario("S4"), CONFIGURED["mp-ucb"], 400, 3, 0)
     run.to(400)
     assert np.array_equal(run.path.s, whole.world.s)
     assert np.array_equal(run.path.x, whole.world.x)

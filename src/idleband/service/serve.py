@@ -94,7 +94,7 @@ def _open_allocators(service: Service, options: ServeOptions, name: str | None, 
 
 
 def _with_names(settings: Settings, service: Service, options: ServeOptions, name: str) -> Settings:
-    """Return the settings with channel names, if none are given: the stored ones, or those of the station's scenario."""
+    """Return the settings with names, if none are given: the stored ones or those of the station's scenario."""
     if settings.channel_names:
         return settings
     stored = service.manager.allocators.get(name)

@@ -1,4 +1,4 @@
-"""Every policy of the package, and variants of it that take other branches; and scenarios that differ in kind."""
+"""Built-in policies with variants that take other branches, scenarios of different kinds, and pairs of both."""
 
 from typing import Any
 
@@ -45,12 +45,24 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
 }
 
-CASES: dict[str, ConfiguredPolicy] = {
-    case.label: case
+CONFIGURED: dict[str, ConfiguredPolicy] = {
+    configured.label: configured
     for name in list(POLICIES)
     if POLICIES[name].source is None
-    for case in (policy(name), *(policy(name, **variant) for variant in VARIANTS.get(name, [])))
+    for configured in (policy(name), *(policy(name, **variant) for variant in VARIANTS.get(name, [])))
 }
+
+
+def module_of(label: str) -> str:
+    """Return the module of a configured policy's functions, which several policies share."""
+    return CONFIGURED[label].policy.select.__module__.rpartition(".")[2]
+
+
+LABELS_BY_MODULE: dict[str, list[str]] = {}
+for _label in CONFIGURED:
+    LABELS_BY_MODULE.setdefault(module_of(_label), []).append(_label)
+
+ONE_PER_MODULE = [labels[0] for labels in LABELS_BY_MODULE.values()]
 
 THREE_STATES: dict[str, Any] = {
     "name": "three states",
@@ -69,15 +81,15 @@ SCENARIOS: dict[str, ib.Scenario] = {
     ),
     "additive": ib.scenario("S4", reward="additive", perturbation={"clear": 0.8, "per_channel": True}),
     "reward feedback": ib.scenario("S2", feedback="reward", sensing="all"),
-    "rewards of what is played": ib.scenario("S4", feedback="reward"),
+    "reward feedback, played": ib.scenario("S4", feedback="reward"),
     "additive reward feedback": ib.scenario("S3", feedback="reward", reward="additive"),
     "quadratic": ib.scenario("S1", perturbation="quadratic"),
     "cosine": ib.scenario("S4", perturbation={"kind": "cosine", "per_channel": True}),
-    "coming and going": ib.scenario(
+    "channels come and go": ib.scenario(
         "S1", users=3, availability=[[1] * 10, [0, 1] * 5, [1, 0] * 5, [0] * 9 + [1], [0] * 10, [1] * 10]
     ),
-    "all handed out": ib.scenario(p01=[0.3, 0.2], p10=[0.2, 0.9], users=2, perturbation="none"),
-    "unlike": ib.scenario(
+    "all channels assigned": ib.scenario(p01=[0.3, 0.2], p10=[0.2, 0.9], users=2, perturbation="none"),
+    "channels of different kinds": ib.scenario(
         transition=[[[1.0]], [[0.9, 0.1], [0.4, 0.6]], THREE_STATES["transition"][0]],
         good=[[0], [0], [2]],
         users=1,
@@ -91,13 +103,37 @@ SCENARIOS: dict[str, ib.Scenario] = {
 }
 
 
-def slots_interpreted(label: str, usual: int) -> int:
-    """How many slots of a case are run where nothing is compiled: there a slot of a network takes its time."""
-    D, L = CASES[label].values.get("D", 0), CASES[label].values.get("L", 0)
-    return usual if D == 0 else min(usual, 3 if D > 4 else 40 if L <= 2 else 16)
+def _pairs() -> list[tuple[str, str]]:
+    """Return pairs of configured policy and scenario in which every module meets every scenario.
+
+    The scenarios are dealt out in turn to the configured policies of a module.
+    """
+    pairs = []
+    names = list(SCENARIOS)
+    for offset, labels in enumerate(LABELS_BY_MODULE.values()):
+        for i in range(max(len(names), len(labels))):
+            pairs.append((labels[i % len(labels)], names[(i + offset) % len(names)]))
+    return pairs
 
 
-def places_interpreted(label: str) -> tuple[str, ...]:
-    """The scenarios on which compiled and interpreted runs of a case are compared. Whittle's index of channels that
-    remember for long takes minutes to compute where nothing is compiled: there channels are independent."""
-    return ("S2",) if CASES[label].values.get("value") == "whittle" else ("S1", "coming and going")
+PAIRS = _pairs()
+
+
+def slots_interpreted(label: str) -> int:
+    """Return the number of slots to run without compilation: few for networks, which are slow then."""
+    values = CONFIGURED[label].values
+    D, L = values.get("D", 0), values.get("L", 0)
+    if D == 0:
+        return max(60, 3 * values.get("window", 0) if values.get("window", 0) <= 50 else 0)
+    return 3 if D > 4 else 40 if L <= 2 else 16
+
+
+def scenario_interpreted(label: str) -> str:
+    """Return the scenario on which compiled and interpreted runs are compared: one of two in turn.
+
+    The Whittle index of channels with long memory takes minutes to compute without compilation; the channels of S2 have
+    none.
+    """
+    if CONFIGURED[label].values.get("value") == "whittle":
+        return "S2"
+    return ("S1", "channels come and go")[list(CONFIGURED).index(label) % 2]
