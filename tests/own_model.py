@@ -1,4 +1,4 @@
-"""A user's own file with a perturbation model, for the tests that need one."""
+"""Text of a user's file with a perturbation model, for tests."""
 
 LOUD = '''
 import idleband as ib

@@ -10,8 +10,8 @@ from tests.cli.calls import SMALL, Refuse, contents
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run every test in its own folder."""
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run every test in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
 

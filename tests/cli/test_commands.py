@@ -1,4 +1,4 @@
-"""What each command does and prints."""
+"""Output and files of each command."""
 
 import json
 import re
@@ -111,10 +111,10 @@ def test_cost_of_the_example_in_the_paper(ok: Callable[..., str]) -> None:
     assert float(ok("cost", "S4", "1,3,4,6,7")) == 0
 
 
-def test_run_and_plot_in_processes_of_their_own(idleband: Run) -> None:
+def test_run_and_plot_as_separate_processes(idleband: Run) -> None:
     arguments = ("run", "S1", *SMALL, "--policy", "mp-ucb:L=0.5", "--out", "out")
     first = idleband(*arguments)
-    assert (first.returncode, first.stderr) == (0, "")  # and so no progress bar where stderr is not a terminal
+    assert (first.returncode, first.stderr) == (0, "")  # no progress bar where stderr is not a terminal
     assert first.stdout.startswith("S1: 2 policies x 2 replications x 200 slots\n")
     assert all(
         word in first.stdout for word in ("mp-random ", "mp-ucb L=0.5 ", "out/reward.png", "out/results.parquet")
@@ -154,24 +154,24 @@ def test_run_reports_whether_a_user_policy_was_compiled(ok: Callable[..., str], 
 
 
 def test_perturbation_model_from_a_file(ok: Callable[..., str]) -> None:
-    Path("worlds").mkdir()
-    Path("worlds/models.py").write_text(LOUD)
-    Path("worlds/mine.toml").write_text(
+    Path("scenarios").mkdir()
+    Path("scenarios/models.py").write_text(LOUD)
+    Path("scenarios/mine.toml").write_text(
         '[scenario]\nbase = "S2"\nperturbation = { kind = "models.py:loud", clear = 0.6 }\n'
     )
-    assert "perturbation  loud: n = s max(x_1, ..., x_d) + t; clear = 0.6" in ok("show", "worlds/mine.toml")
-    ok("run", "worlds/mine.toml", *SMALL, "--out", "out")
-    ok("run", "worlds/mine.toml", *SMALL, "--replications", 3, "--out", "out")
+    assert "perturbation  loud: n = s max(x_1, ..., x_d) + t; clear = 0.6" in ok("show", "scenarios/mine.toml")
+    ok("run", "scenarios/mine.toml", *SMALL, "--out", "out")
+    ok("run", "scenarios/mine.toml", *SMALL, "--replications", 3, "--out", "out")
     ok("plot", "out")
     assert ib.load("out")["mp-random"].replications == 3
-    assert "S1-loud: " in ok("run", "S1", "--perturbation", "worlds/models.py:loud", *SMALL)
+    assert "S1-loud: " in ok("run", "S1", "--perturbation", "scenarios/models.py:loud", *SMALL)
 
 
 def test_run_reads_an_experiment_file(ok: Callable[..., str]) -> None:
     Path("mine.toml").write_text(
         """
         [scenario]
-        name = "my world"
+        name = "my scenario"
         base = "S2"
         users = 3
         [experiment]
@@ -183,9 +183,13 @@ def test_run_reads_an_experiment_file(ok: Callable[..., str]) -> None:
         """
     )
     out = ok("run", "mine.toml", "--replications", 3)
-    assert "my world: 1 policies x 3 replications x 100 slots\n" in out
-    study = ib.load("results/my world")
-    assert (study.seed, study.scenario, study.labels) == (7, ib.scenario("S2", name="my world", users=3), ["mp-random"])
+    assert "my scenario: 1 policies x 3 replications x 100 slots\n" in out
+    study = ib.load("results/my scenario")
+    assert (study.seed, study.scenario, study.labels) == (
+        7,
+        ib.scenario("S2", name="my scenario", users=3),
+        ["mp-random"],
+    )
 
 
 def test_run_prints_json(ok: Callable[..., str]) -> None:
@@ -205,14 +209,14 @@ def test_plot_notes_an_incomplete_experiment(ok: Callable[..., str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--out", ""], "--out: must be the name of a folder"),
         (["--policy", "mp-ucb:L=1,L=2"], "L is given twice"),
     ],
 )
-def test_run_refuses_empty_folder_and_repeated_parameter(refuse: Refuse, arguments: list[str], says: str) -> None:
-    assert says in refuse("run", "S1", *arguments)
+def test_run_refuses_empty_folder_and_repeated_parameter(refuse: Refuse, arguments: list[str], message: str) -> None:
+    assert message in refuse("run", "S1", *arguments)
 
 
 def test_run_with_a_horizon_of_one_slot(ok: Callable[..., str]) -> None:
@@ -249,8 +253,8 @@ def test_compare_default_policies_and_user_policy(ok: Callable[..., str]) -> Non
     assert {row["policy"] for row in rows} == set(SHORTLIST)
     assert {row["scenario"] for row in rows} == {"S2-none"}
     Path("mine.py").write_text(MINE)
-    own = json.loads(ok("compare", "S2", "--policy", "mine.py:mine", *small))["ranking"]
-    assert {row["policy"] for row in own} == {"mine"}
+    rows = json.loads(ok("compare", "S2", "--policy", "mine.py:mine", *small))["ranking"]
+    assert {row["policy"] for row in rows} == {"mine"}
 
 
 @pytest.mark.parametrize(
@@ -285,7 +289,7 @@ def test_compare_reports_that_a_user_policy_ran_interpreted(ok: Callable[..., st
 
 
 def test_compare_ignores_other_policies_stored_in_the_folder(ok: Callable[..., str]) -> None:
-    """The gap is measured from rca-m with default parameters, whatever else is compared."""
+    """The gap is measured from rca-m with default parameters."""
     small = ["--horizon", 300, "--replications", 2, "--out", "c", "--json"]
     ok("compare", "S4", "--policy", "mp-belief-lucb", *small)
     named = ["mp-random", "rca-m:L=50", "rca-m", "oracle-belief"]
@@ -316,7 +320,7 @@ finally:
     ids=" ".join,
 )
 def test_describing_commands_load_no_heavy_modules(arguments: list[str]) -> None:
-    """Without the compiler, pandas and matplotlib they answer in less than half a second."""
+    """The compiler, pandas and matplotlib would make them slow."""
     program = [sys.executable, "-c", LOADED, *arguments]
     result = subprocess.run(program, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr

@@ -20,7 +20,7 @@ from idleband.simulation.scheduler import ScheduledTask, Task, TaskResult, run_t
 from tests.cli.calls import SMALL, command, contents, one_line
 from tests.own_policy import MINE
 
-FULL_DISK = 1  # the status of errors that are not mistakes in the input
+FULL_DISK = 1  # status of errors other than invalid input
 
 # --- a full disk -----------------------------------------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ def test_full_disk_is_reported_and_the_same_command_continues(
     assert Path("out/results.parquet").read_bytes() == (finished / "results.parquet").read_bytes()
 
 
-def test_full_disk_after_a_user_policy_is_copied(ok: Callable[..., str]) -> None:
+def test_run_continues_after_a_full_disk_with_a_user_policy(ok: Callable[..., str]) -> None:
     Path("mine.py").write_text(MINE)
     arguments = ("run", "S1", "--policy", "mine.py:mine", "--horizon", 50, "--out", "out")
     assert "out/experiment.toml: cannot be written" in one_line(limited(len(MINE) + 10, *arguments), status=FULL_DISK)
@@ -108,17 +108,17 @@ def interrupted(
         process.wait()
 
 
-def test_ctrl_c_within_a_long_task(finished: Path) -> None:  # finished: the loop is compiled
+def test_ctrl_c_ends_a_long_task(finished: Path) -> None:  # finished: the loop is compiled
     arguments = ("run", "S1", "--policy", "mp-random", "--horizon", "1e9", "--out", "out")
     claimed = Path("out/experiment.toml")
 
-    def under_way() -> bool:  # the loop is loaded: see test_ctrl_c_while_a_loop_is_compiled_or_loaded
+    def running() -> bool:  # the loop is loaded: see test_ctrl_c_ends_a_run_while_a_loop_is_compiled_or_loaded
         return claimed.exists() and time.time() > claimed.stat().st_mtime + 1
 
-    status, err, seconds = interrupted(arguments, under_way)
+    status, err, seconds = interrupted(arguments, running)
     assert (status, err.count("\n")) == (130, 1)
     assert err.startswith("idleband: interrupted; finished work is kept")
-    assert seconds < 5  # a segment of 0.1 s and the end of the process, on a machine that does other things too
+    assert seconds < 5  # a segment of 0.1 s and the end of the process, on a busy machine
     assert not list(Path("out").rglob(".tmp-*"))
 
 
@@ -127,7 +127,7 @@ def test_ctrl_c_keeps_finished_tasks_and_the_same_command_continues(ok: Callable
     arguments = ("run", "S1", "--policy", "mp-random", "--horizon", 200_000, "--replications", 12, "--out", "out")
     tasks = Path("out/tasks")
     status, err, _ = interrupted([*arguments, "--threads", 1], lambda: len(list(tasks.glob("*.npz"))) >= 3, gap)
-    # A second Ctrl-C may fall into the end of the interpreter, where it ends the process as a shell expects: 130, too.
+    # A second Ctrl-C may arrive while the interpreter exits, and then ends the process by the signal.
     assert status == 130 or (gap is not None and status == -signal.SIGINT)
     assert err == "idleband: interrupted; finished work is kept, and the same command continues from there\n"
     kept = contents(tasks)
@@ -181,13 +181,13 @@ main(["run", "S1", "--policy", "mp-random", "--horizon", "1e6", "--out", "out"])
 """
 
 
-def test_ctrl_c_while_a_loop_is_compiled_or_loaded() -> None:
+def test_ctrl_c_ends_a_run_while_a_loop_is_compiled_or_loaded() -> None:
     result = subprocess.run([sys.executable, "-c", INTERRUPTED_IN_LLVM], capture_output=True, text=True, timeout=120)
     assert (result.returncode, result.stderr.count("\n")) == (130, 1)
     assert result.stderr.startswith("idleband: interrupted")
 
 
-def test_pipe_closed_after_the_first_line() -> None:
+def test_pipe_closed_after_the_first_line_is_no_error() -> None:
     result = subprocess.run(
         f"{sys.executable} -m idleband policies | head -1", shell=True, capture_output=True, text=True, timeout=60
     )
@@ -202,7 +202,7 @@ def test_pipe_closed_after_the_first_line() -> None:
         ["--help"],
     ],
 )
-def test_pipe_closed_before_the_first_line(arguments: list[str]) -> None:
+def test_pipe_closed_before_the_first_line_is_no_error(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
@@ -222,13 +222,13 @@ def test_pipe_closed_before_the_first_line(arguments: list[str]) -> None:
 def on_a_terminal(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """Return what a run writes to stdout and to stderr where stderr is a terminal."""
     ours, its = pty.openpty()
-    seen: list[bytes] = []
+    written: list[bytes] = []
 
     def read() -> None:
         while True:
             try:
-                seen.append(os.read(ours, 4096))
-            except OSError:  # how the end of a terminal shows on Linux
+                written.append(os.read(ours, 4096))
+            except OSError:  # raised at the end of a terminal on Linux
                 return
 
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
@@ -246,8 +246,8 @@ def on_a_terminal(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     out, _ = process.communicate(timeout=120)
     reader.join()
     os.close(ours)
-    assert process.returncode == 0, b"".join(seen)
-    return out, b"".join(seen).decode()
+    assert process.returncode == 0, b"".join(written)
+    return out, b"".join(written).decode()
 
 
 def test_progress_is_shown_on_a_terminal(on_a_terminal: tuple[str, str]) -> None:

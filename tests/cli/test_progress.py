@@ -33,7 +33,7 @@ def test_compilation_is_announced_with_its_usual_time(shown: io.StringIO) -> Non
     assert f"compiling mp-nucb (once, up to {usual_seconds('mp-nucb')} s)" in shown.getvalue()
 
 
-def test_messages_are_printed_where_announced(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_are_printed_if_announce_is_set(capsys: pytest.CaptureFixture[str]) -> None:
     with ProgressBar(announce=True) as bar:
         bar.message("S1: 1 policies x 2 replications x 3 slots")
         bar.expect(6)

@@ -162,7 +162,7 @@ def test_bad_policy_file_is_refused(refuse: Refuse, source: str, name: str, mess
     assert message in refuse("run", "S1", "--policy", f"user_code.py:{name}")
 
 
-OWN_MODEL = '[scenario]\nbase = "S1"\nperturbation = "user_code.py:{}"\n'
+USER_MODEL = '[scenario]\nbase = "S1"\nperturbation = "user_code.py:{}"\n'
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ OWN_MODEL = '[scenario]\nbase = "S1"\nperturbation = "user_code.py:{}"\n'
 )  # fmt: skip
 def test_bad_perturbation_model_file_is_refused(refuse: Refuse, source: str, name: str, message: str) -> None:
     Path("user_code.py").write_text(source)
-    Path("mine.toml").write_text(OWN_MODEL.format(name))
+    Path("mine.toml").write_text(USER_MODEL.format(name))
     assert message in refuse("show", "mine.toml")
 
 
@@ -193,11 +193,11 @@ def test_perturbation_that_is_not_a_number_is_reported_with_slot_and_channel(
     there = slots.query("t == 7 and channel == 2")["x0"].item()
     trap = f"if x[0] == {there!r}: return math.nan\n        loudest = 0.0"
     Path("user_code.py").write_text("import math\n" + LOUD.replace("loudest = 0.0", trap))
-    Path("mine.toml").write_text(OWN_MODEL.format("loud"))
+    Path("mine.toml").write_text(USER_MODEL.format("loud"))
     status, _, err = call("run", "mine.toml", *SMALL, "--out", "out")
     assert (status, err) == (
         2,
-        "idleband: model loud: value = nan in slot 7, channel 2 (ch3); must be within bounds = (0, 4)\n",
+        "idleband: perturbation model loud: value = nan in slot 7, channel 2 (ch3); must be within bounds = (0, 4)\n",
     )
 
 

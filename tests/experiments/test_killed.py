@@ -1,6 +1,6 @@
-"""kill -9 at random moments: nothing finished is lost, nothing is there twice, every restart works.
+"""Kill a run (SIGKILL) at random times: no finished task is lost or repeated, and every restart works.
 
-By hand, with more kills: python tests/experiments/test_killed.py 200
+With more kills: python tests/experiments/test_killed.py 200
 """
 
 import random
@@ -17,18 +17,19 @@ import pyarrow.parquet
 import idleband
 
 POLICIES = ("mp-random", "mp-ucb")
-HORIZON = 10_000  # some 5 ms a task
-MORE = 24  # replications at first, and how many are added whenever nothing is left to do
+HORIZON = 10_000  # about 5 ms per task
+MORE = 24  # replications at first, and replications added whenever all tasks are finished
 
 
 class Report(NamedTuple):
     kills: int
-    progress: int  # kills that fell between the first and the last task of a run
-    tasks: int  # in the end
+    progress: int  # kills between the first and the last task of a run
+    tasks: int  # stored at the end
     seconds: float
 
 
 def start(folder: Path, replications: int) -> subprocess.Popen[bytes]:
+    """Start a run that stores its results in the folder."""
     policies = [word for name in POLICIES for word in ("--policy", name)]
     size = ["--horizon", str(HORIZON), "--replications", str(replications), "--out", str(folder)]
     command = [sys.executable, "-m", "idleband", "run", "S1", *policies, *size]
@@ -42,46 +43,48 @@ def finish(process: subprocess.Popen[bytes]) -> None:
 
 
 def tasks(folder: Path) -> dict[str, bytes]:
+    """Return the contents of all stored tasks by file name."""
     return {path.name: path.read_bytes() for path in (folder / "tasks").glob("*.npz")}
 
 
 def stamp(path: Path) -> int:
-    """When a file was last written; 0 if it is not there."""
+    """Return the time at which a file was last written; 0 if it does not exist."""
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def wait_for_change(path: Path, before: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a file is written or the process ends."""
     while stamp(path) == before and process.poll() is None:
         time.sleep(0.002)
 
 
 def durations(folder: Path) -> tuple[float, float]:
-    """Seconds that a run needs to start, and then to do its work and write it down."""
-    idleband.compare("S1", POLICIES, horizon=10, replications=1)  # compiles, if need be
+    """Return the seconds that a run needs to start, and then to compute and write its results."""
+    idleband.compare("S1", POLICIES, horizon=10, replications=1)  # compiles where necessary
     began = time.monotonic()
     process = start(folder, MORE)
     wait_for_change(folder / "experiment.toml", 0, process)
     claimed = time.monotonic()
-    wait_for_change(folder / "manifest.json", 0, process)  # the last file of all but the figures
+    wait_for_change(folder / "manifest.json", 0, process)  # written last, except for figures
     written = time.monotonic()
     finish(process)
     return claimed - began, written - claimed
 
 
 def kill_and_restart(place: Path, kills: int, seed: int = 0) -> Report:
-    """Kill a run again and again, restarting it in the same folder, and compare with a run that was not killed."""
+    """Kill and restart a run in one folder repeatedly, and compare with a run that was not killed."""
     began = time.monotonic()
     rng = random.Random(seed)
     starting, working = durations(place / "timed")
     folder = place / "killed"
     replications, done, progress = MORE, 0, 0
     kept: dict[str, bytes] = {}
-    # Some kills must fall where there is something to lose; if a busy machine lets too few of them, more follow.
+    # Some kills must happen between the first and the last task. On a busy machine more kills may be needed for that.
     while done < kills or (progress < 3 and done < 3 * kills):
         claimed = stamp(folder / "experiment.toml")
         process = start(folder, replications)
         try:
-            if done % 8 == 3:  # now and then before it has begun to work
+            if done % 8 == 3:  # sometimes before the first task
                 time.sleep(rng.uniform(0, starting))
             else:
                 wait_for_change(folder / "experiment.toml", claimed, process)
@@ -90,7 +93,7 @@ def kill_and_restart(place: Path, kills: int, seed: int = 0) -> Report:
             process.kill()
         _, errors = process.communicate()
         assert errors == b""
-        assert process.returncode in (0, -signal.SIGKILL)  # 0: it had ended before
+        assert process.returncode in (0, -signal.SIGKILL)  # 0: the run ended before the kill
         done += process.returncode != 0
 
         now, all_tasks = tasks(folder), replications * (len(POLICIES) + 1)
@@ -114,7 +117,7 @@ def kill_and_restart(place: Path, kills: int, seed: int = 0) -> Report:
     return Report(done, progress, len(tasks(folder)), time.monotonic() - began)
 
 
-def test_kill_9_at_random_moments(tmp_path: Path) -> None:
+def test_killed_run_continues_with_equal_results(tmp_path: Path) -> None:
     report = kill_and_restart(tmp_path, kills=8)
     assert report.kills >= 8
     assert report.progress >= 3
@@ -125,4 +128,4 @@ if __name__ == "__main__":
         report = kill_and_restart(Path(place), int(sys.argv[1]) if len(sys.argv) > 1 else 20)
     print(f"{report.kills} kills, {report.progress} of them between the first and the last task of a run")
     print(f"{report.tasks} tasks survived, {report.seconds:.0f} s")
-    print("nothing lost, nothing twice, every restart worked; results equal those of a run that was not killed")
+    print("no task was lost or repeated; every restart worked; results equal those of a run that was not killed")

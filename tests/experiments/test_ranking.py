@@ -1,4 +1,4 @@
-"""The ranking: sorted, paired, and each column what its name says."""
+"""The ranking: order, columns, paired differences and the closed gap."""
 
 import math
 
@@ -18,7 +18,7 @@ def study() -> ib.Study:
     return ib.compare("S4", LABELS, horizon=3000, replications=6, seed=2)
 
 
-def test_rows_are_sorted_and_none_is_lost(study: ib.Study) -> None:
+def test_rows_are_sorted_and_complete(study: ib.Study) -> None:
     rows = ranking(study)
     assert sorted(row.label for row in rows) == sorted(LABELS)
     rewards = [row.reward for row in rows]
@@ -26,9 +26,9 @@ def test_rows_are_sorted_and_none_is_lost(study: ib.Study) -> None:
     assert rows[0].label == "genie"
 
 
-def test_columns_are_the_studys_own(study: ib.Study) -> None:
-    table, most = study.table(full=True), bound(study.scenario, study.scenario.theta(2, 0))
-    assert most is not None
+def test_columns_equal_those_of_the_study(study: ib.Study) -> None:
+    table, upper_bound = study.table(full=True), bound(study.scenario, study.scenario.theta(2, 0))
+    assert upper_bound is not None
     for row in ranking(study):
         expected = table.loc[row.label]
         assert (row.scenario, row.perturbation, row.horizon, row.replications) == ("S4", "linear", 3000, 6)
@@ -36,12 +36,12 @@ def test_columns_are_the_studys_own(study: ib.Study) -> None:
         columns = ["reward", "regret_static", "regret_contextual", "regret_genie", "regret_bound", "regret_table"]
         for column in [*columns, "suboptimal_static", "suboptimal_contextual", "collisions"]:
             assert getattr(row, column) == pytest.approx(expected[column]), column
-        assert row.share_of_bound == pytest.approx(row.reward / most)
+        assert row.share_of_bound == pytest.approx(row.reward / upper_bound)
         assert 0 < row.microseconds < 10_000
 
 
-def test_behind_is_paired_with_the_best_learner(study: ib.Study) -> None:
-    """Oracles are ahead of it, with a minus sign; of itself it is nowhere behind."""
+def test_behind_is_the_paired_difference_from_the_best_learner(study: ib.Study) -> None:
+    """It is 0 for the best learner and negative for the genie."""
     rows = {row.label: row for row in ranking(study)}
     assert (rows["mp-belief-lucb"].behind, rows["mp-belief-lucb"].behind_pm) == (0.0, 0.0)
     for label in LABELS:
@@ -51,7 +51,7 @@ def test_behind_is_paired_with_the_best_learner(study: ib.Study) -> None:
     assert rows["genie"].behind < 0 < rows["mp-ucb"].behind
 
 
-def test_the_gap_lies_between_rca_m_and_the_better_oracle(study: ib.Study) -> None:
+def test_gap_extends_from_rca_m_to_the_better_oracle(study: ib.Study) -> None:
     rows = {row.label: row for row in ranking(study)}
     assert (rows["rca-m"].gap_closed, rows["rca-m"].gap_closed_pm) == (0.0, 0.0)
     better = max(("oracle-belief", "oracle-whittle"), key=lambda label: rows[label].reward)
@@ -61,20 +61,20 @@ def test_the_gap_lies_between_rca_m_and_the_better_oracle(study: ib.Study) -> No
         assert row.gap_closed == pytest.approx((row.reward - rows["rca-m"].reward) / whole)
 
 
-def test_the_interval_of_the_gap_covers_at_its_rate() -> None:
-    """1000 studies of 10 replications with a true gap of 0.8: 95% of the intervals hold it, but for four standard
-    errors of that rate."""
+def test_interval_of_the_closed_gap_has_its_coverage() -> None:
+    """In 1000 studies of 10 replications with a true value of 0.8, 95% of the intervals contain it, within four
+    standard errors of that rate."""
     rng = np.random.default_rng(8)
-    held = 0
+    covered = 0
     for _ in range(1000):
         base = rng.normal(2.0, 0.1, 10)
         oracle = base + rng.normal(1.0, 0.15, 10)
         gap, half = gap_closed(base + 0.8 * (oracle - base) + rng.normal(0.0, 0.05, 10), base, oracle)
-        held += abs(gap - 0.8) <= half
-    assert abs(held / 1000 - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 1000)
+        covered += abs(gap - 0.8) <= half
+    assert abs(covered / 1000 - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 1000)
 
 
-def test_the_interval_of_the_gap_is_the_delta_methods() -> None:
+def test_interval_of_the_closed_gap_is_that_of_the_delta_method() -> None:
     rng = np.random.default_rng(9)
     base, oracle, reward = rng.normal(1.0, 0.1, 8), rng.normal(3.0, 0.1, 8), rng.normal(2.0, 0.1, 8)
     gap, half = gap_closed(reward, base, oracle)
@@ -84,8 +84,8 @@ def test_the_interval_of_the_gap_is_the_delta_methods() -> None:
     assert half == pytest.approx(stats.t.ppf(0.975, 7) * math.sqrt(variance))
 
 
-def test_no_gap_no_number() -> None:
-    """Where slots are independent and there is no perturbation, nothing can be gained over the best fixed channels."""
+def test_closed_gap_is_nan_where_there_is_no_gap() -> None:
+    """Where slots are independent and there is no perturbation, no policy exceeds the best fixed channels."""
     assert all(map(math.isnan, gap_closed(np.ones(3), np.array([1.0, 2.0, 3.0]), np.array([1.1, 1.9, 3.0]))))
     assert all(map(math.isnan, gap_closed(np.ones(3), np.full(3, 1.0), np.full(3, 1.004))))
     assert gap_closed(np.full(3, 1.006), np.full(3, 1.0), np.full(3, 1.006))[0] == pytest.approx(1.0)
@@ -96,7 +96,7 @@ def test_no_gap_no_number() -> None:
     assert math.isnan(alone[0].reward_pm)
 
 
-def test_what_a_policy_knows(study: ib.Study) -> None:
+def test_knowledge_of_policies(study: ib.Study) -> None:
     known = {row.label: row.knows for row in ranking(study)}
     assert known["mp-ucb"] == "played states"
     assert known["mp-belief-lucb"] == "played states, contexts"
@@ -105,9 +105,9 @@ def test_what_a_policy_knows(study: ib.Study) -> None:
     assert knows(study["mp-ucb"], "all") == "played states, all states"
 
 
-def test_a_share_of_a_bound_that_is_not_above_zero_means_nothing() -> None:
-    world = ib.scenario("S1", reward="additive", perturbation={"theta_norm": 1.0})
-    (row,) = ranking(ib.compare(world, ["mp-ucb"], horizon=20, replications=2))
+def test_share_of_a_bound_that_is_not_positive_is_nan() -> None:
+    scenario = ib.scenario("S1", reward="additive", perturbation={"theta_norm": 1.0})
+    (row,) = ranking(ib.compare(scenario, ["mp-ucb"], horizon=20, replications=2))
     assert row.reward + row.regret_bound < 0
     assert math.isnan(row.share_of_bound)
     zero = ib.scenario(p01=[0.5], p10=[0.5], users=1, rewards=[0, 0], reward="additive", perturbation="none")

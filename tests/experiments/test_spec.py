@@ -1,4 +1,4 @@
-"""An experiment as data: from a file, from Python, and back into a file."""
+"""Experiments as data: from files, from Python, round trips, and refusals."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ S1 = ib.scenario("S1")
         ({"beta": 0.5}, ["mp-lucb beta=0.5"]),
         ({"beta": [0.5]}, ["mp-lucb beta=0.5"]),
         ({"beta": [0.1, 1.0]}, ["mp-lucb beta=0.1", "mp-lucb"]),
-        (  # the paper's
+        (  # the grid of the paper
             {"beta": [0.1, 0.5, 1.0, 10, 100, 1000]},
             ["mp-lucb beta=0.1", "mp-lucb beta=0.5", "mp-lucb", *(f"mp-lucb beta={b}" for b in (10, 100, 1000))],
         ),
@@ -31,12 +31,12 @@ S1 = ib.scenario("S1")
         ({"frame": ["slot", "rca"], "lambda": 2}, ["mp-lucb lambda=2", "mp-lucb lambda=2 frame=rca"]),
     ],
 )
-def test_a_list_is_a_grid(entry: dict[str, Any], labels: list[str]) -> None:
-    assert [case.label for case in grid({"name": "mp-lucb", **entry})] == labels
+def test_list_of_values_is_a_grid(entry: dict[str, Any], labels: list[str]) -> None:
+    assert [configured.label for configured in grid({"name": "mp-lucb", **entry})] == labels
 
 
 @pytest.mark.parametrize(
-    ("entry", "says"),
+    ("entry", "message"),
     [
         ({"beta": 1.0}, "policy.name = None"),
         ({"name": 3}, "policy.name = 3"),
@@ -46,12 +46,12 @@ def test_a_list_is_a_grid(entry: dict[str, Any], labels: list[str]) -> None:
         ({"name": "mp-lucb", "betas": 1}, "did you mean 'beta'"),
     ],
 )
-def test_a_bad_grid_is_refused(entry: dict[str, Any], says: str) -> None:
-    with pytest.raises(ib.InputError, match=says):
+def test_bad_grid_is_refused(entry: dict[str, Any], message: str) -> None:
+    with pytest.raises(ib.InputError, match=message):
         grid(entry)
 
 
-def test_a_file_is_read_as_it_stands(tmp_path: Path) -> None:
+def test_file_gives_scenario_policies_and_size(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text(
         """
@@ -71,36 +71,38 @@ def test_a_file_is_read_as_it_stands(tmp_path: Path) -> None:
         name = "mp-ts"
         """
     )
-    world = ib.scenario("S3", users=2, sensing="all", perturbation={"theta_norm": 0.5})
-    cases = (ib.policy("mp-ucb", L=0.5), ib.policy("mp-ucb"), ib.policy("mp-ts"))
-    assert read_experiment(path) == Experiment(world, cases, 1000, 4, 11)
+    scenario = ib.scenario("S3", users=2, sensing="all", perturbation={"theta_norm": 0.5})
+    policies = (ib.policy("mp-ucb", L=0.5), ib.policy("mp-ucb"), ib.policy("mp-ts"))
+    assert read_experiment(path) == Experiment(scenario, policies, 1000, 4, 11)
 
 
-def test_what_is_given_beside_a_file_wins(tmp_path: Path) -> None:
+def test_arguments_override_the_file(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text('[scenario]\nbase = "S1"\n[experiment]\nhorizon = 10\nseed = 3\n[[policy]]\nname = "mp-ts"\n')
     found = read_experiment(path, [ib.policy("mp-ucb")], horizon="20", replications=2)
     assert found == Experiment(S1, (ib.policy("mp-ucb"),), 20, 2, 3)
 
 
-def test_without_policies_all_of_the_package_run(tmp_path: Path) -> None:
+def test_default_policies_are_all_of_the_package(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text('[scenario]\nbase = "S1"\n')
     assert read_experiment(path) == Experiment(S1, tuple(every_policy()), 100_000, 5, 0)
-    assert [case.label for case in every_policy()] == [name for name, p in ib.POLICIES.items() if p.source is None]
+    assert [configured.label for configured in every_policy()] == [
+        name for name, p in ib.POLICIES.items() if p.source is None
+    ]
 
 
-def test_a_policy_file_is_looked_up_beside_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_file_is_relative_to_the_experiment_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "user_code.py").write_text(MINE)
     path = tmp_path / "deep" / "experiment.toml"
     path.write_text('[scenario]\nbase = "S1"\n[[policy]]\nname = "user_code.py:mine"\n')
     monkeypatch.chdir(tmp_path)
-    assert [case.label for case in read_experiment(path).policies] == ["mine"]
+    assert [configured.label for configured in read_experiment(path).policies] == ["mine"]
 
 
 @pytest.mark.parametrize(
-    "world",
+    "scenario",
     [
         S1,
         ib.scenario("S4", name="mine", users=1, feedback="reward", reward="additive", perturbation="none"),
@@ -115,15 +117,15 @@ def test_a_policy_file_is_looked_up_beside_the_experiment(tmp_path: Path, monkey
     ],
     ids=["preset", "two states", "three states"],
 )
-def test_an_experiment_survives_being_written(tmp_path: Path, world: ib.Scenario) -> None:
-    given = experiment(world, [ib.policy("mp-random"), ib.policy("mp-lucb", beta=0.1, shared=True)], 77, 3, 2**62)
+def test_round_trip_through_a_file(tmp_path: Path, scenario: ib.Scenario) -> None:
+    given = experiment(scenario, [ib.policy("mp-random"), ib.policy("mp-lucb", beta=0.1, shared=True)], 77, 3, 2**62)
     path = tmp_path / "experiment.toml"
     path.write_text(tomli_w.dumps(given.to_table()))
     assert read_experiment(path) == given
 
 
 @pytest.mark.parametrize(
-    ("size", "says"),
+    ("size", "message"),
     [
         ({"horizon": 0}, "experiment.horizon = 0"),
         ({"horizon": 10**10 + 1}, "experiment.horizon = 10000000001: must be a whole number from 1 to 10\\^10"),
@@ -138,30 +140,30 @@ def test_an_experiment_survives_being_written(tmp_path: Path, world: ib.Scenario
         ({"seed": 2**63}, "experiment.seed = 9223372036854775808"),
     ],
 )
-def test_a_bad_size_is_refused(size: dict[str, Any], says: str) -> None:
-    with pytest.raises(ib.InputError, match=says):
+def test_bad_size_is_refused(size: dict[str, Any], message: str) -> None:
+    with pytest.raises(ib.InputError, match=message):
         experiment(S1, [ib.policy("mp-random")], **size)
 
 
-def test_a_size_may_be_written_as_a_float_or_text() -> None:
+def test_size_may_be_a_float_or_text() -> None:
     found = experiment(S1, [ib.policy("mp-random")], horizon=1e10, replications="5", seed=2**63 - 1)
     assert (found.horizon, found.replications, found.seed) == (10**10, 5, 2**63 - 1)
     assert all(type(n) is int for n in (found.horizon, found.replications, found.seed))
 
 
 @pytest.mark.parametrize(
-    ("cases", "says"),
+    ("policies", "message"),
     [
         ([], "needs at least one"),
         ([ib.policy("mp-ucb"), ib.policy("mp-ucb", L=1.5)], "policy mp-ucb: given twice"),
         ([ib.policy("mp-ucb", L=2), ib.policy("mp-ucb", L=2.0)], "policy mp-ucb L=2: given twice"),
     ],
 )
-def test_cases_must_be_there_and_differ(cases: list[Any], says: str) -> None:
-    with pytest.raises(ib.InputError, match=says):
-        experiment(S1, cases)
+def test_empty_or_repeated_policies_are_refused(policies: list[Any], message: str) -> None:
+    with pytest.raises(ib.InputError, match=message):
+        experiment(S1, policies)
 
 
-def test_values_that_differ_in_the_seventh_digit_are_different_cases() -> None:
-    cases = [ib.policy("mp-ucb", L=1.2345671), ib.policy("mp-ucb", L=1.2345672)]
-    assert len({case.label for case in experiment(S1, cases).policies}) == 2
+def test_values_that_differ_in_the_seventh_digit_are_different_policies() -> None:
+    policies = [ib.policy("mp-ucb", L=1.2345671), ib.policy("mp-ucb", L=1.2345672)]
+    assert len({configured.label for configured in experiment(S1, policies).policies}) == 2

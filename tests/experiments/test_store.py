@@ -1,4 +1,4 @@
-"""Results on disk: keys that say everything, files that are whole, folders that are left alone."""
+"""Stored results: task keys, durable files, damaged files, and folders of other experiments."""
 
 import io
 import json
@@ -28,7 +28,7 @@ BASE = experiment(S1, [UCB], horizon=100, replications=2, seed=0)
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished study. Not to be changed."""
+    """Return a folder with a finished study. Tests must not change it."""
     folder = tmp_path_factory.mktemp("finished") / "out"
     ib.compare(S1, ["mp-random", "mp-ucb"], horizon=100, replications=2, out=folder)
     return folder
@@ -36,7 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(finished: Path, tmp_path: Path) -> Path:
-    """A copy of it, to be damaged."""
+    """Return a copy of the finished study, which tests may change."""
     return shutil.copytree(finished, tmp_path / "out")
 
 
@@ -52,7 +52,7 @@ def task_key(experiment: Experiment, task: Task) -> str:
 
 
 def on(**changes: Any) -> tuple[Experiment, Task]:
-    """The base experiment on a changed scenario."""
+    """Return the base experiment with a changed scenario, and its first task."""
     return replace(BASE, scenario=ib.scenario(S1, **changes)), Task(UCB, 0)
 
 
@@ -86,43 +86,43 @@ CHANGES: dict[str, tuple[Experiment, Task]] = {
 }
 
 
-def test_any_change_changes_the_key() -> None:
+def test_every_change_changes_the_key() -> None:
     keys: dict[str, list[str]] = {}
     for name, (spec, task) in CHANGES.items():
         keys.setdefault(task_key(spec, task), []).append(name)
     assert [names for names in keys.values() if len(names) > 1] == []
 
 
-def test_what_does_not_shape_a_task_does_not_change_its_key() -> None:
+def test_other_policies_and_replications_do_not_change_the_key() -> None:
     more = replace(BASE, replications=50, policies=(ib.policy("mp-random"), UCB))
     assert task_key(more, Task(ib.policy("mp-ucb", L=1.5), 0)) == task_key(BASE, Task(UCB, 0))
 
 
-def test_the_source_of_a_users_policy_is_in_the_key(tmp_path: Path) -> None:
+def test_key_depends_on_the_source_of_a_user_policy(tmp_path: Path) -> None:
     path = tmp_path / "user_code.py"
     keys = []
-    for source in (MINE, MINE + "# a word\n", MINE):
+    for source in (MINE, MINE + "# a comment\n", MINE):
         path.write_text(source)
         keys.append(task_key(BASE, Task(ib.policy(f"{path}:mine"), 0)))
     assert keys[0] != keys[1]
     assert keys[0] == keys[2]
-    shutil.copy(path, tmp_path / "elsewhere.py")  # the place does not matter
+    shutil.copy(path, tmp_path / "elsewhere.py")  # the path of the file does not matter
     assert task_key(BASE, Task(ib.policy(f"{tmp_path / 'elsewhere.py'}:mine"), 0)) == keys[0]
 
 
-def test_the_source_of_a_users_model_is_in_the_key(tmp_path: Path) -> None:
+def test_key_depends_on_the_source_of_a_user_model(tmp_path: Path) -> None:
     path = tmp_path / "user_code.py"
 
     def key(path: Path, name: str = "loud") -> str:
         return task_key(replace(BASE, scenario=ib.scenario(S1, perturbation=f"{path}:{name}")), Task(None, 0))
 
     keys = []
-    for source in (LOUD, LOUD + "# a word\n", LOUD):
+    for source in (LOUD, LOUD + "# a comment\n", LOUD):
         path.write_text(source)
         keys.append(key(path))
     assert keys[0] != keys[1]
     assert keys[0] == keys[2]
-    shutil.copy(path, tmp_path / "elsewhere.py")  # the place does not matter
+    shutil.copy(path, tmp_path / "elsewhere.py")  # the path of the file does not matter
     assert key(tmp_path / "elsewhere.py") == keys[0]
     path.write_text(LOUD + LOUD.replace("loud", "soft").replace("Loud", "Soft"))
     assert key(path, "soft") != key(path)
@@ -132,12 +132,12 @@ def test_the_source_of_a_users_model_is_in_the_key(tmp_path: Path) -> None:
     ("changed", "same"),
     [(None, True), ("kernels/kl.py", False), ("scenario/user_models.py", False), ("reporting/text.py", True)],
 )
-def test_the_sources_of_the_package_are_in_the_key(tmp_path: Path, changed: str | None, same: bool) -> None:
+def test_key_depends_on_the_sources_of_the_package(tmp_path: Path, changed: str | None, same: bool) -> None:
     package = Path(ib.__file__).parent
     shutil.copytree(package, tmp_path / "idleband", ignore=shutil.ignore_patterns("__pycache__"))
     if changed is not None:
         with (tmp_path / "idleband" / changed).open("a") as file:
-            file.write("# a word\n")
+            file.write("# a comment\n")
     program = """
 import idleband as ib
 from idleband.experiments.spec import experiment
@@ -153,18 +153,18 @@ print(task_keys(experiment(ib.scenario("S1"), [ucb], 100, 2, 0), [Task(ucb, 0)])
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_file_is_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file"
     write_durably(path, b"old")
     with path.open("rb") as reader:
         write_durably(path, b"new and longer")
-        assert reader.read() == b"old"  # who was reading goes on reading the old one
+        assert reader.read() == b"old"  # an open reader keeps the old content
     assert contents(tmp_path / "deep") == {"file": b"new and longer"}
     assert path.stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize("place", ["file/below", "folder"])
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> None:
+def test_path_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("precious")
     (tmp_path / "folder").mkdir()
     before = contents(tmp_path)
@@ -173,7 +173,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> 
     assert contents(tmp_path) == before
 
 
-def test_a_task_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_stored_task_is_loaded_unchanged(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     given = TaskResult(rng.normal(size=(5, 7)), rng.integers(0, 100, 10), None, "it uses a set: {1}")
     store = Store(tmp_path)
@@ -187,8 +187,8 @@ def test_a_task_comes_back_as_it_was(tmp_path: Path) -> None:
     assert (found.state, found.note) == (None, given.note)
 
 
-def test_processor_time_is_added_up(tmp_path: Path) -> None:
-    """Of the tasks that are asked for, as far as it is known; of a task that was computed twice, the later."""
+def test_processor_time_of_tasks_is_summed(tmp_path: Path) -> None:
+    """The sum is over the requested tasks with known times; the last time counts if a task was computed twice."""
     store = Store(tmp_path)
     assert store.seconds(["a"]) == 0
     result = TaskResult(np.zeros((5, 7)), np.zeros(10, np.int64), None, "")
@@ -196,26 +196,26 @@ def test_processor_time_is_added_up(tmp_path: Path) -> None:
         store.save(key, result._replace(seconds=seconds))
     assert store.seconds(["a", "b", "unknown"]) == 2.5
     with (tmp_path / "times.csv").open("ab") as file:
-        file.write(b"d,")  # as a machine leaves it that went down
+        file.write(b"d,")  # as left by a crash of the machine
         file.write(b"\xff\0\ne\n\nf,1.5,2\n,\n")
     assert store.seconds("abcdef") == 10.5
     store.save("g", result._replace(seconds=4.0))
     assert store.seconds("abcdefg") == 14.5
     with (tmp_path / "times.csv").open("a") as file:
-        file.write("h,1.")  # without an end: the line of the next is lost with it, and no more than that
+        file.write("h,1.")  # no end of line: only this line and the next are lost
     store.save("i", result)
     store.save("j", result._replace(seconds=1.0))
     assert store.seconds("abcdefghij") == 15.5
 
 
-def test_the_manifest_has_the_time_of_the_tasks(folder: Path) -> None:
+def test_manifest_contains_the_time_of_the_tasks(folder: Path) -> None:
     times = [float(line.split(",")[1]) for line in (folder / "times.csv").read_text().splitlines()]
     assert len(times) == 2 * 3
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["seconds"] == pytest.approx(sum(times), abs=0.001)
 
 
-def test_a_task_is_the_same_however_long_it_took(tmp_path: Path) -> None:
+def test_stored_task_does_not_depend_on_its_time(tmp_path: Path) -> None:
     result = TaskResult(np.ones((5, 7)), np.ones(10, np.int64), None, "")
     stores = [Store(tmp_path / name) for name in ("slow", "fast")]
     for store, seconds in zip(stores, (9.0, 0.1), strict=True):
@@ -225,6 +225,7 @@ def test_a_task_is_the_same_however_long_it_took(tmp_path: Path) -> None:
 
 
 def pickled(data: bytes) -> bytes:
+    """Return a task file that contains a pickled object."""
     buffer = io.BytesIO()
     np.savez(buffer, header=np.array([{}], object), curves=np.zeros((5, 3)), plays=np.zeros(10, int))
     return buffer.getvalue()
@@ -242,26 +243,26 @@ def pickled(data: bytes) -> bytes:
         lambda data: data[:900] + bytes([data[900] ^ 1]) + data[901:],
         pickled,
     ],
-    ids=["empty", "a piece", "a byte short", "text", "zeros", "another schema", "one bit", "pickle"],
+    ids=["empty", "first 100 bytes", "last byte missing", "text", "zeros", "other schema", "one bit", "pickle"],
 )
-def test_a_damaged_task_is_named(folder: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_task_is_named(folder: Path, damage: Callable[[bytes], bytes]) -> None:
     path = min((folder / "tasks").iterdir())
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ib.InputError, match=f"{path}: damaged .*; delete it to compute it again"):
         Store(folder).load(path.stem)
 
 
-def test_a_damaged_task_is_closed_again(folder: Path) -> None:
+def test_damaged_task_file_is_closed(folder: Path) -> None:
     path = min((folder / "tasks").iterdir())
     path.write_bytes(path.read_bytes()[:100])
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(ib.InputError) as caught:
         Store(folder).load(path.stem)
     assert len(os.listdir("/proc/self/fd")) == before
-    del caught  # held to here, so that a file left open would have been seen
+    del caught  # kept until here so that an open file would have been counted
 
 
-def test_a_task_under_another_name_is_named(folder: Path) -> None:
+def test_task_under_a_wrong_name_is_refused(folder: Path) -> None:
     one, other = sorted((folder / "tasks").iterdir())[:2]
     shutil.copy(one, other)
     with pytest.raises(ib.InputError, match="the header belongs to another task"):
@@ -271,7 +272,7 @@ def test_a_task_under_another_name_is_named(folder: Path) -> None:
 def harmless_or_named(
     read: Callable[[], Any], same: Callable[[Any], bool], path: Path, places: Sequence[int]
 ) -> dict[str, int]:
-    """Flip one bit in each of some bytes of a file, one at a time: how often it did no harm, was named, or neither."""
+    """Flip one bit in each of some bytes of a file, one at a time, and count the outcomes."""
     data = path.read_bytes()
     rng = np.random.default_rng(0)
     counts = {"harmless or named": 0}
@@ -288,7 +289,7 @@ def harmless_or_named(
     return counts
 
 
-def test_no_flipped_bit_of_a_task_goes_unseen(folder: Path) -> None:
+def test_flipped_bit_of_a_task_is_harmless_or_named(folder: Path) -> None:
     path = min((folder / "tasks").iterdir())
     store, size = Store(folder), path.stat().st_size
     places = [*range(0, size - 256, 8), *range(size - 256, size)]  # the directory of the archive is at its end
@@ -301,7 +302,7 @@ def test_no_flipped_bit_of_a_task_goes_unseen(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["results.parquet", "plays.parquet"])
-def test_no_flipped_bit_of_a_table_goes_unseen(folder: Path, name: str) -> None:
+def test_flipped_bit_of_a_table_is_harmless_or_named(folder: Path, name: str) -> None:
     whole = ib.load(folder)
 
     def same(found: ib.Study) -> bool:
@@ -313,8 +314,8 @@ def test_no_flipped_bit_of_a_table_goes_unseen(folder: Path, name: str) -> None:
     assert set(harmless_or_named(lambda: ib.load(folder), same, folder / name, places)) == {"harmless or named"}
 
 
-def test_tables_of_different_moments_are_not_mixed(folder: Path) -> None:
-    """As a run leaves them that extends a folder and is killed between the two."""
+def test_tables_of_different_runs_are_not_mixed(folder: Path) -> None:
+    """A run that extends a folder and is killed between the two files leaves such tables."""
     old = (folder / "plays.parquet").read_bytes()
     ib.compare(S1, ["mp-random", "mp-ucb"], horizon=100, replications=3, out=folder)
     (folder / "plays.parquet").write_bytes(old)
@@ -325,12 +326,12 @@ def test_tables_of_different_moments_are_not_mixed(folder: Path) -> None:
 # --- folders ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_folder_takes_any_experiment(tmp_path: Path) -> None:
+def test_new_folder_accepts_any_experiment(tmp_path: Path) -> None:
     assert check_folder(tmp_path / "new" / "deep", BASE) == BASE
     assert contents(tmp_path) == {}
 
 
-def test_more_policies_and_replications_extend(folder: Path) -> None:
+def test_more_policies_and_replications_extend_a_folder(folder: Path) -> None:
     merged = check_folder(folder, experiment(S1, [ib.policy("mp-ts")], 100, 5, 0))
     assert [one.label for one in merged.policies] == ["mp-random", "mp-ucb", "mp-ts"]
     assert merged.replications == 5
@@ -339,14 +340,14 @@ def test_more_policies_and_replications_extend(folder: Path) -> None:
     assert fewer.replications == 2
 
 
-def test_a_value_that_differs_in_the_seventh_digit_extends(folder: Path) -> None:
+def test_value_that_differs_in_the_seventh_digit_extends_a_folder(folder: Path) -> None:
     for L in (1.2345671, 1.2345672):
         ib.compare(S1, [ib.policy("mp-ucb", L=L)], horizon=100, replications=2, out=folder)
     assert {result.parameters.get("L") for result in ib.load(folder).results} >= {1.2345671, 1.2345672}
 
 
 @pytest.mark.parametrize(
-    ("other", "says"),
+    ("other", "message"),
     [
         (replace(BASE, seed=1), r"holds another experiment \(seed 0, not 1\)"),
         (replace(BASE, horizon=99), r"holds another experiment \(horizon 100, not 99\)"),
@@ -358,14 +359,14 @@ def test_a_value_that_differs_in_the_seventh_digit_extends(folder: Path) -> None
         ),
     ],
 )
-def test_another_experiment_is_refused(folder: Path, other: Experiment, says: str) -> None:
+def test_folder_of_another_experiment_is_refused(folder: Path, other: Experiment, message: str) -> None:
     before = contents(folder)
-    with pytest.raises(ib.InputError, match=says), open_store(folder, other):
+    with pytest.raises(ib.InputError, match=message), open_store(folder, other):
         pass
     assert contents(folder) == before
 
 
-def test_a_folder_serves_one_run_at_a_time(folder: Path) -> None:
+def test_folder_is_used_by_one_run_at_a_time(folder: Path) -> None:
     with open_store(folder, BASE):
         before = contents(folder)
         with pytest.raises(ib.InputError, match="in use by another run"), open_store(folder, BASE):
@@ -375,11 +376,11 @@ def test_a_folder_serves_one_run_at_a_time(folder: Path) -> None:
         assert (second.returncode, second.stdout) == (2, "")
         assert second.stderr == f"idleband: {folder}: in use by another run\n"
         assert contents(folder) == before
-    with open_store(folder, BASE):  # and then it is free again
+    with open_store(folder, BASE):  # the folder can be used again
         pass
 
 
-def test_what_a_killed_run_left_is_cleared(folder: Path) -> None:
+def test_temporary_files_of_a_killed_run_are_removed(folder: Path) -> None:
     leftovers = [folder / ".tmp-abc", folder / "tasks" / ".tmp-def"]
     for path in leftovers:
         path.write_text("half a file")
@@ -387,7 +388,7 @@ def test_what_a_killed_run_left_is_cleared(folder: Path) -> None:
         assert not any(path.exists() for path in leftovers)
 
 
-def test_what_others_keep_below_the_folder_is_left_alone(tmp_path: Path) -> None:
+def test_other_files_below_the_folder_are_not_changed(tmp_path: Path) -> None:
     precious = tmp_path / "thesis" / ".tmp-notes"
     precious.parent.mkdir()
     precious.write_text("precious")
@@ -395,18 +396,18 @@ def test_what_others_keep_below_the_folder_is_left_alone(tmp_path: Path) -> None
         assert precious.read_text() == "precious"
 
 
-def test_a_run_killed_before_its_experiment_was_written_can_start_again(tmp_path: Path) -> None:
+def test_run_killed_before_the_experiment_file_was_written_can_restart(tmp_path: Path) -> None:
     path = tmp_path / "user_code.py"
     path.write_text(MINE)
     spec = experiment(S1, [ib.policy(f"{path}:mine")], 100, 2, 0)
     with open_store(tmp_path / "out", spec) as (store, merged):
         store.write_experiment(merged)
-    (tmp_path / "out" / "experiment.toml").unlink()  # as a kill leaves it: the policy is copied first
+    (tmp_path / "out" / "experiment.toml").unlink()  # as after a kill: the policy is copied first
     with open_store(tmp_path / "out", spec):
         pass
 
 
-def test_the_manifest(folder: Path) -> None:
+def test_manifest_lists_versions_machine_and_tasks(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["schema"] == 1
     assert manifest["seed"] == 0

@@ -25,7 +25,7 @@ from tests.cli.calls import contents
 from tests.own_model import LOUD
 from tests.own_policy import MINE
 
-CASES = [ib.policy("mp-random"), ib.policy("mp-ucb"), ib.policy("mp-ucb", L=0.5)]
+CONFIGURED = [ib.policy("mp-random"), ib.policy("mp-ucb"), ib.policy("mp-ucb", L=0.5)]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 LABELS = ["mp-random", "mp-ucb", "mp-ucb L=0.5"]
 SIZE: dict[str, Any] = {"horizon": 300, "replications": 3, "seed": 5}
@@ -33,26 +33,28 @@ SIZE: dict[str, Any] = {"horizon": 300, "replications": 3, "seed": 5}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the study is stored. Not to be changed."""
+    """Return the folder of the stored study. Tests must not change it."""
     return tmp_path_factory.mktemp("study") / "out"
 
 
 @pytest.fixture(scope="module")
 def study(folder: Path) -> ib.Study:
-    return ib.compare("S4", CASES, out=folder, **SIZE)
+    return ib.compare("S4", CONFIGURED, out=folder, **SIZE)
 
 
 def table(folder: Path, name: str = "results.parquet") -> pyarrow.Table:
+    """Read a table of a results folder."""
     return pyarrow.parquet.read_table(folder / name)
 
 
 def assert_equal(a: ib.Study, b: ib.Study) -> None:
-    """Equal to the last bit, in whatever order the cases stand."""
+    """Check that two studies are equal bit by bit; the order of policies may differ."""
     assert (a.scenario, a.seed) == (b.scenario, b.seed)
     assert_equal_results(a, b)
 
 
 def assert_equal_results(a: ib.Study, b: ib.Study) -> None:
+    """Check that the results of two studies are equal bit by bit."""
     assert sorted(a.labels) == sorted(b.labels)
     for result in a.results:
         other = b[result.label]
@@ -67,9 +69,9 @@ def assert_equal_results(a: ib.Study, b: ib.Study) -> None:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_columns_are_as_promised(study: ib.Study, folder: Path) -> None:
+def test_columns_are_those_of_the_documentation(study: ib.Study, folder: Path) -> None:
     text, whole, real = "string", "int64", "double"
-    promised = {
+    documented = {
         **dict.fromkeys(["scenario", "policy", "label"], text),
         **dict.fromkeys(["replication", "t"], whole),
         **dict.fromkeys(
@@ -79,17 +81,17 @@ def test_columns_are_as_promised(study: ib.Study, folder: Path) -> None:
         "L": real,
     }
     found = table(folder).schema
-    assert list(zip(found.names, map(str, found.types), strict=True)) == list(promised.items())
+    assert list(zip(found.names, map(str, found.types), strict=True)) == list(documented.items())
 
 
-def test_one_row_per_case_replication_and_checkpoint(study: ib.Study, folder: Path) -> None:
+def test_one_row_per_policy_replication_and_checkpoint(study: ib.Study, folder: Path) -> None:
     rows = table(folder).select(["label", "replication", "t"]).to_pylist()
     expected = itertools.product(LABELS, range(3), study.results[0].t.tolist())
     assert [tuple(row.values()) for row in rows] == list(expected)
     assert study.results[0].t[-1] == 300
 
 
-def test_the_table_holds_the_study(study: ib.Study, folder: Path) -> None:
+def test_stored_table_equals_the_table_of_the_study(study: ib.Study, folder: Path) -> None:
     found = table(folder).to_pandas()
     assert found.equals(study.to_pandas())
     assert set(found.scenario) == {"S4"}
@@ -99,7 +101,7 @@ def test_the_table_holds_the_study(study: ib.Study, folder: Path) -> None:
     assert not found.drop(columns="L").isna().to_numpy().any()
 
 
-def test_every_slot_plays_m_channels(study: ib.Study, folder: Path) -> None:
+def test_plays_add_up_to_m_per_slot(study: ib.Study, folder: Path) -> None:
     plays = table(folder, "plays.parquet")
     assert plays.schema.names == ["scenario", "policy", "label", "replication", "channel", "channel_name", "plays"]
     frame = plays.to_pandas()
@@ -108,7 +110,7 @@ def test_every_slot_plays_m_channels(study: ib.Study, folder: Path) -> None:
     assert sums.tolist() == [5 * 300] * 9
 
 
-def test_the_files_hold_only_what_they_should(study: ib.Study, folder: Path) -> None:
+def test_files_of_a_results_folder(study: ib.Study, folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     assert names == {
         ".lock",
@@ -119,17 +121,17 @@ def test_the_files_hold_only_what_they_should(study: ib.Study, folder: Path) -> 
         "times.csv",
         "tasks",
     }
-    assert len(list((folder / "tasks").iterdir())) == 3 * 4  # three cases and the references
+    assert len(list((folder / "tasks").iterdir())) == 3 * 4  # three policies and the references
 
 
-def test_the_experiment_file_alone_runs_to_the_same_numbers(study: ib.Study, folder: Path, tmp_path: Path) -> None:
+def test_stored_experiment_file_reproduces_the_results(study: ib.Study, folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "experiment.toml", tmp_path / "again.toml")
     assert_equal(run_experiment(read_experiment(tmp_path / "again.toml"), tmp_path / "out"), study)
     assert (tmp_path / "out/experiment.toml").read_bytes() == (folder / "experiment.toml").read_bytes()
     assert table(tmp_path / "out").equals(table(folder), check_metadata=True)
 
 
-def test_a_stored_study_is_the_study(study: ib.Study, folder: Path) -> None:
+def test_loaded_study_equals_the_study(study: ib.Study, folder: Path) -> None:
     loaded = ib.load(folder)
     assert loaded.labels == study.labels
     assert_equal(loaded, study)
@@ -137,9 +139,11 @@ def test_a_stored_study_is_the_study(study: ib.Study, folder: Path) -> None:
     assert loaded.difference("mp-ucb", "mp-random") == study.difference("mp-ucb", "mp-random")
 
 
-def test_a_stored_study_needs_none_of_its_policies(tmp_path: Path) -> None:
+def test_stored_study_loads_without_its_policies(tmp_path: Path) -> None:
     path = tmp_path / "user_code.py"
-    path.write_text(MINE + "# gone\n")  # no other test may have the same: see test_what_is_kept_is_what_ran
+    path.write_text(
+        MINE + "# gone\n"
+    )  # unlike the source in any other test: see test_stored_policy_is_the_one_that_ran
     study = ib.compare("S4", [f"{path}:mine", "mp-ucb"], out=tmp_path / "out", **SIZE)
     path.unlink()
     shutil.rmtree(tmp_path / "out" / "policies")
@@ -147,35 +151,40 @@ def test_a_stored_study_needs_none_of_its_policies(tmp_path: Path) -> None:
     assert_equal(ib.load(tmp_path / "out"), study)
 
 
-# --- the same numbers, however they come about -----------------------------------------------------------------------
+# --- equal results of different ways to run ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_threads_do_not_matter(study: ib.Study, threads: int) -> None:
-    assert_equal(ib.compare("S4", CASES, threads=threads, **SIZE), study)
+def test_results_do_not_depend_on_threads(study: ib.Study, threads: int) -> None:
+    assert_equal(ib.compare("S4", CONFIGURED, threads=threads, **SIZE), study)
 
 
-def test_the_order_of_policies_does_not_matter(study: ib.Study) -> None:
-    assert_equal(ib.compare("S4", CASES[::-1], **SIZE), study)
+def test_results_do_not_depend_on_the_order_of_policies(study: ib.Study) -> None:
+    assert_equal(ib.compare("S4", CONFIGURED[::-1], **SIZE), study)
 
 
-def test_neither_company_nor_the_number_of_replications_matters(study: ib.Study) -> None:
-    alone = ib.compare("S4", CASES[1:2], **{**SIZE, "replications": 1})["mp-ucb"]
+def test_results_do_not_depend_on_other_policies_or_replications(study: ib.Study) -> None:
+    alone = ib.compare("S4", CONFIGURED[1:2], **{**SIZE, "replications": 1})["mp-ucb"]
     assert alone.reward.tobytes() == study["mp-ucb"].reward[:1].tobytes()
     assert alone.plays.tolist() == study["mp-ucb"].plays[:1].tolist()
 
 
-def test_another_seed_gives_other_numbers(study: ib.Study) -> None:
-    other = ib.compare("S4", CASES, **{**SIZE, "seed": 6})
+def test_another_seed_gives_other_results(study: ib.Study) -> None:
+    other = ib.compare("S4", CONFIGURED, **{**SIZE, "seed": 6})
     assert not np.array_equal(other["mp-ucb"].reward, study["mp-ucb"].reward)
 
 
 def test_extending_step_by_step_equals_one_run(study: ib.Study, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     kept: dict[Path, tuple[bytes, int]] = {}
-    steps: list[tuple[list[Any], int]] = [(CASES[:1], 1), (CASES[1:2], 1), (CASES[2:], 2), (CASES, 3)]
-    for cases, replications in steps:
-        extended = ib.compare("S4", cases, out=out, **{**SIZE, "replications": replications})
+    steps: list[tuple[list[Any], int]] = [
+        (CONFIGURED[:1], 1),
+        (CONFIGURED[1:2], 1),
+        (CONFIGURED[2:], 2),
+        (CONFIGURED, 3),
+    ]
+    for policies, replications in steps:
+        extended = ib.compare("S4", policies, out=out, **{**SIZE, "replications": replications})
         tasks = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (out / "tasks").iterdir()}
         assert kept.items() <= tasks.items()
         assert len(tasks) > len(kept)
@@ -185,23 +194,23 @@ def test_extending_step_by_step_equals_one_run(study: ib.Study, folder: Path, tm
     assert table(out, "plays.parquet").equals(table(folder, "plays.parquet"), check_metadata=True)
 
 
-def test_asking_for_less_keeps_what_is_there(study: ib.Study, folder: Path, tmp_path: Path) -> None:
+def test_smaller_request_keeps_stored_results(study: ib.Study, folder: Path, tmp_path: Path) -> None:
     out = shutil.copytree(folder, tmp_path / "out")
-    assert_equal(ib.compare("S4", CASES[:1], out=out, **{**SIZE, "replications": 1}), study)
+    assert_equal(ib.compare("S4", CONFIGURED[:1], out=out, **{**SIZE, "replications": 1}), study)
     assert_equal(ib.load(out), study)
 
 
-def test_a_deleted_unit_is_computed_again(study: ib.Study, folder: Path, tmp_path: Path) -> None:
+def test_deleted_task_is_computed_again(study: ib.Study, folder: Path, tmp_path: Path) -> None:
     out = shutil.copytree(folder, tmp_path / "out")
     tasks = {path.name: path.read_bytes() for path in (out / "tasks").iterdir()}
     (out / "tasks" / min(tasks)).unlink()
     (out / "results.parquet").unlink()
-    assert_equal(ib.compare("S4", CASES, out=out, **SIZE), study)
+    assert_equal(ib.compare("S4", CONFIGURED, out=out, **SIZE), study)
     assert {path.name: path.read_bytes() for path in (out / "tasks").iterdir()} == tasks
     assert table(out).equals(table(folder))
 
 
-def test_a_grid_in_a_file(study: ib.Study, tmp_path: Path) -> None:
+def test_grid_in_a_file_equals_listed_policies(study: ib.Study, tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text(
         """
         [scenario]
@@ -220,17 +229,17 @@ def test_a_grid_in_a_file(study: ib.Study, tmp_path: Path) -> None:
     assert_equal(run_experiment(read_experiment(tmp_path / "grid.toml")), study)
 
 
-# --- several experiments at once -------------------------------------------------------------------------------------
+# --- several experiments together ------------------------------------------------------------------------------------
 
 
 def three() -> list[Experiment]:
-    """Unlike in scenario, model, policies and size, and alike in some tasks."""
-    worlds = [ib.scenario("S4"), ib.scenario("S1", perturbation="none"), ib.scenario("S4")]
-    return [experiment(world, CASES[i:], 40 + i // 2, 2 + i, 5) for i, world in enumerate(worlds)]
+    """Return experiments that differ in scenario, model, policies and size, and share some tasks."""
+    scenarios = [ib.scenario("S4"), ib.scenario("S1", perturbation="none"), ib.scenario("S4")]
+    return [experiment(scenario, CONFIGURED[i:], 40 + i // 2, 2 + i, 5) for i, scenario in enumerate(scenarios)]
 
 
 def results(folder: Path) -> dict[str, bytes | None]:
-    """All that does not depend on when and how fast it was made."""
+    """Return all files of a folder that do not depend on time."""
     return {name: data for name, data in contents(folder).items() if name not in ("times.csv", "manifest.json")}
 
 
@@ -275,11 +284,11 @@ def test_experiments_run_together_without_folders() -> None:
     assert run_experiments([]) == []
 
 
-def test_one_is_finished_when_another_is_stopped(tmp_path: Path) -> None:
-    """Policy by policy: the first experiment has no third one."""
+def test_first_experiment_is_complete_when_the_second_is_stopped(tmp_path: Path) -> None:
+    """Tasks run policy by policy, and the first experiment has fewer policies."""
     size = {"horizon": 40, "replications": 2}
-    first = experiment(ib.scenario("S4"), CASES[:1], **size)
-    second = experiment(ib.scenario("S4", users=3), CASES[:2], **size)
+    first = experiment(ib.scenario("S4"), CONFIGURED[:1], **size)
+    second = experiment(ib.scenario("S4", users=3), CONFIGURED[:2], **size)
     stopped = StudyRequest(second, tmp_path / "2", Recorder(4 * 40))  # the references and the first policy are done
     with pytest.raises(KeyboardInterrupt):
         run_experiments([StudyRequest(first, tmp_path / "1"), stopped], threads=1)
@@ -304,7 +313,7 @@ def test_one_is_finished_when_another_is_stopped(tmp_path: Path) -> None:
     assert kept.items() < contents(tmp_path / "2/tasks").items()
 
 
-def test_one_that_is_refused_stops_all_before_they_begin(tmp_path: Path) -> None:
+def test_no_experiment_starts_if_one_is_refused(tmp_path: Path) -> None:
     first, second, _ = three()
     run_experiment(second, tmp_path / "2")
     before = contents(tmp_path / "2")
@@ -316,16 +325,16 @@ def test_one_that_is_refused_stops_all_before_they_begin(tmp_path: Path) -> None
     assert not (tmp_path / "1/experiment.toml").exists()
 
 
-def test_two_cannot_share_a_folder(tmp_path: Path) -> None:
+def test_two_experiments_cannot_share_a_folder(tmp_path: Path) -> None:
     first = three()[0]
     with pytest.raises(ib.InputError, match="in use by another run"):
         run_experiments([StudyRequest(first, tmp_path / "1")] * 2)
 
 
-# --- a user's own policy ---------------------------------------------------------------------------------------------
+# --- user policies and models -----------------------------------------------------------------------------------------
 
 
-def test_a_users_policy_is_kept_with_its_results(idleband: Run, tmp_path: Path) -> None:
+def test_user_policy_is_stored_with_its_results(idleband: Run, tmp_path: Path) -> None:
     path, out = tmp_path / "user_code.py", tmp_path / "out"
     path.write_text(MINE)
     study = ib.compare("S4", [ib.policy(f"{path}:mine", first=2)], out=out, **SIZE)
@@ -335,7 +344,7 @@ def test_a_users_policy_is_kept_with_its_results(idleband: Run, tmp_path: Path) 
     assert copy.read_text() == MINE
     assert f"{copy.relative_to(out)}:mine" in (out / "experiment.toml").read_text()
 
-    path.unlink()  # the folder is complete without it: it runs again elsewhere, and it can be extended
+    path.unlink()  # the folder is complete without it: the experiment can be repeated elsewhere and extended
     assert idleband("run", out / "experiment.toml", "--out", "again").returncode == 0
     assert_equal(ib.load(tmp_path / "again"), study)
     more = ib.compare("S4", ["mp-random"], out=tmp_path / "again", **{**SIZE, "replications": 4})
@@ -344,17 +353,17 @@ def test_a_users_policy_is_kept_with_its_results(idleband: Run, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("meanwhile", [Path.unlink, lambda path: path.write_text("changed = True\n")])
-def test_what_is_kept_is_what_ran(tmp_path: Path, meanwhile: Any) -> None:
+def test_stored_policy_is_the_one_that_ran(tmp_path: Path, meanwhile: Any) -> None:
     path, out = tmp_path / "user_code.py", tmp_path / "out"
     source = MINE + f"# {tmp_path}\n"
     path.write_text(source)
-    case = ib.policy(f"{path}:mine")
+    configured = ib.policy(f"{path}:mine")
     meanwhile(path)
-    ib.compare("S4", [case], out=out, **SIZE)
+    ib.compare("S4", [configured], out=out, **SIZE)
     assert [copy.read_text() for copy in (out / "policies").iterdir()] == [source]
 
 
-def test_a_changed_policy_is_computed_again_and_nothing_else_is(tmp_path: Path) -> None:
+def test_only_a_changed_policy_is_computed_again(tmp_path: Path) -> None:
     path, out = tmp_path / "user_code.py", tmp_path / "out"
     counts = []
     for first in (0, 3, 0):
@@ -363,10 +372,10 @@ def test_a_changed_policy_is_computed_again_and_nothing_else_is(tmp_path: Path) 
         assert study["mine"].plays[0].tolist() == [300 * (first <= k < first + 5) for k in range(10)]
         assert_equal(ib.load(out), study)
         counts.append(len(list((out / "tasks").iterdir())))
-    assert counts == [9, 12, 12]  # the third time everything is there already
+    assert counts == [9, 12, 12]  # the third run finds all tasks
 
 
-def test_a_users_model_is_kept_with_its_results(idleband: Run, tmp_path: Path) -> None:
+def test_user_model_is_stored_with_its_results(idleband: Run, tmp_path: Path) -> None:
     path, out = tmp_path / "user_code.py", tmp_path / "out"
     path.write_text(LOUD)
     scenario = ib.scenario("S4", perturbation={"kind": f"{path}:loud", "clear": 0.6})
@@ -376,7 +385,7 @@ def test_a_users_model_is_kept_with_its_results(idleband: Run, tmp_path: Path) -
     assert f'kind = "{copy.relative_to(out)}:loud"' in (out / "experiment.toml").read_text()
     tasks = contents(out / "tasks")
 
-    path.unlink()  # the folder is complete without it: it runs again elsewhere, and nothing is computed twice
+    path.unlink()  # the folder is complete without it: the experiment can be repeated elsewhere
     assert idleband("run", out / "experiment.toml", "--out", "again").returncode == 0
     assert_equal_results(ib.load(tmp_path / "again"), study)
     assert contents(tmp_path / "again" / "tasks") == tasks
@@ -386,7 +395,7 @@ def test_a_users_model_is_kept_with_its_results(idleband: Run, tmp_path: Path) -
     assert len(list((out / "models").iterdir())) == 1
 
 
-def test_a_changed_model_is_another_experiment(tmp_path: Path) -> None:
+def test_changed_model_is_a_different_experiment(tmp_path: Path) -> None:
     path, out = tmp_path / "user_code.py", tmp_path / "out"
     path.write_text(LOUD)
     scenario = ib.scenario("S4", perturbation=f"{path}:loud")
@@ -397,11 +406,11 @@ def test_a_changed_model_is_another_experiment(tmp_path: Path) -> None:
     with pytest.raises(ib.InputError, match="holds another experiment \\(another scenario: perturbation differs\\)"):
         ib.compare(changed, ["mp-random"], out=out, **SIZE)
     assert contents(out) == before
-    ib.compare(scenario, ["mp-random"], out=out, **SIZE)  # the model that it was begun with still belongs there
+    ib.compare(scenario, ["mp-random"], out=out, **SIZE)  # the original model is accepted
     assert contents(out / "models") == {copy.name: LOUD.encode() for copy in (out / "models").iterdir()}
 
 
-def test_a_stored_study_needs_nothing_of_its_model(tmp_path: Path) -> None:
+def test_stored_study_loads_without_its_model(tmp_path: Path) -> None:
     path, out = tmp_path / "user_code.py", tmp_path / "out"
     path.write_text(LOUD)
     for settings in ({"clear": 0.6}, {"theta": [[1.5, 0.25]]}):
@@ -418,7 +427,7 @@ def test_a_stored_study_needs_nothing_of_its_model(tmp_path: Path) -> None:
         shutil.rmtree(out)
 
 
-def test_a_policy_changed_within_a_second_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_policy_changed_within_one_second_is_loaded_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = tmp_path / "user_code.py"
     for first in (0, 3):
@@ -429,7 +438,7 @@ def test_a_policy_changed_within_a_second_is_seen(tmp_path: Path, monkeypatch: p
         assert picks == [first]
 
 
-def test_a_policy_with_an_import_inside_runs_interpreted(tmp_path: Path) -> None:
+def test_policy_with_a_local_import_runs_interpreted(tmp_path: Path) -> None:
     path = tmp_path / "user_code.py"
     path.write_text(MINE.replace("        for m", "        import math\n        for m"))
     result = ib.simulate("S4", f"{path}:mine", horizon=20, replications=1)
@@ -437,20 +446,20 @@ def test_a_policy_with_an_import_inside_runs_interpreted(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["reward", "t", "label"])
-def test_a_parameter_cannot_hide_a_measured_column(tmp_path: Path, name: str) -> None:
+def test_parameter_does_not_replace_a_result_column(tmp_path: Path, name: str) -> None:
     path = tmp_path / "user_code.py"
     path.write_text(MINE.replace("first", name))
     study = None
-    with contextlib.suppress(ib.InputError):  # to refuse it is fine
+    with contextlib.suppress(ib.InputError):  # a refusal is accepted
         study = ib.compare("S4", [f"{path}:mine"], out=tmp_path / "out", **SIZE)
     if study is not None:
         assert_equal(ib.load(tmp_path / "out"), study)
 
 
-# --- what a folder does not hold against its user --------------------------------------------------------------------
+# --- failed and stopped runs -----------------------------------------------------------------------------------------
 
 
-def test_a_policy_that_only_failed_does_not_come_back(tmp_path: Path) -> None:
+def test_failed_policy_is_not_part_of_the_stored_experiment(tmp_path: Path) -> None:
     path, out = tmp_path / "user_code.py", tmp_path / "out"
     path.write_text(MINE.replace("return setup.M", "return 1"))
     with pytest.raises(ib.InputError, match="policy mine: picks = "):
@@ -459,12 +468,12 @@ def test_a_policy_that_only_failed_does_not_come_back(tmp_path: Path) -> None:
     assert_equal(ib.load(out), ib.compare("S4", ["mp-random"], **SIZE))
 
 
-def test_replications_that_never_ran_do_not_come_back(tmp_path: Path) -> None:
+def test_requested_replications_that_never_ran_are_dropped(tmp_path: Path) -> None:
     study = ib.compare("S4", ["mp-random"], out=tmp_path, **SIZE)
     file = tmp_path / "experiment.toml"
-    asked = file.read_text().replace(f"replications = {SIZE['replications']}", "replications = 500")
-    assert asked != file.read_text()
-    file.write_text(asked)  # as a run leaves it that asked for too much and was stopped
+    requested = file.read_text().replace(f"replications = {SIZE['replications']}", "replications = 500")
+    assert requested != file.read_text()
+    file.write_text(requested)  # as after a larger run that was stopped
     assert not ib.load(tmp_path).complete
     assert_equal(ib.compare("S4", ["mp-random"], out=tmp_path, **SIZE), study)
     assert ib.load(tmp_path).complete
@@ -501,14 +510,14 @@ def test_text_of_a_difference_names_policies_quantity_unit_and_level(study: ib.S
     assert str(whole).startswith(f"mp-ucb minus mp-random: reward {whole.mean:+.4g} in 300 slots, 95% interval ")
 
 
-def test_difference_and_its_opposite(study: ib.Study) -> None:
-    there, back = study.difference("mp-ucb", "mp-random"), study.difference("mp-random", "mp-ucb")
-    assert (back.mean, back.low, back.high) == (-there.mean, -there.high, -there.low)
+def test_difference_changes_sign_with_the_order_of_policies(study: ib.Study) -> None:
+    forward, backward = study.difference("mp-ucb", "mp-random"), study.difference("mp-random", "mp-ucb")
+    assert (backward.mean, backward.low, backward.high) == (-forward.mean, -forward.high, -forward.low)
     assert study.difference("mp-ucb", "mp-ucb")[:3] == (0, 0, 0)
 
 
 def test_one_replication_gives_no_interval() -> None:
-    study = ib.compare("S4", CASES[:2], horizon=50, replications=1)
+    study = ib.compare("S4", CONFIGURED[:2], horizon=50, replications=1)
     found = study.interval("mp-ucb")
     assert (found.low, found.high, found.replications) == (-np.inf, np.inf, 1)
     assert found.mean == study["mp-ucb"].reward[0, -1]
@@ -517,7 +526,7 @@ def test_one_replication_gives_no_interval() -> None:
     assert study.table().reward_pm.tolist() == [np.inf, np.inf]
 
 
-def test_the_table_is_sorted_by_reward(study: ib.Study) -> None:
+def test_table_is_sorted_by_reward(study: ib.Study) -> None:
     found = study.table(full=True)
     assert sorted(found.index) == sorted(LABELS)
     assert found.reward.is_monotonic_decreasing
@@ -564,7 +573,7 @@ def test_channel_names_do_not_change_task_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("call", "message"),
     [
         (lambda study: study["mp-ubc"], "unknown policy 'mp-ubc': did you mean 'mp-ucb'?"),
         (lambda study: study.difference("mp-ucb", "mp-rondam"), "did you mean 'mp-random'?"),
@@ -580,8 +589,8 @@ def test_channel_names_do_not_change_task_keys(tmp_path: Path) -> None:
         (lambda study: ib.load("/nowhere"), "/nowhere: no such folder"),
     ],
 )
-def test_invalid_arguments_are_refused_in_one_line(study: ib.Study, call: Any, says: str) -> None:
+def test_invalid_arguments_are_refused_in_one_line(study: ib.Study, call: Any, message: str) -> None:
     with pytest.raises(ib.InputError) as caught:
         call(study)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)

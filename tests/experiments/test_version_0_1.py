@@ -1,4 +1,4 @@
-"""A results folder that version 0.1 made still opens."""
+"""A results folder of version 0.1 can be loaded and drawn."""
 
 import shutil
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_load_gives_the_stored_results() -> None:
     assert study["mp-lucb beta=0.5"].parameters["beta"] == 0.5
 
 
-def test_the_same_rewards_and_plays_are_simulated_now() -> None:
+def test_simulation_gives_the_stored_rewards_and_plays() -> None:
     stored = ib.load(STORED)
     for label, policy in (("mp-ucb", "mp-ucb"), ("mp-lucb beta=0.5", ib.policy("mp-lucb", beta=0.5))):
         result = ib.simulate(STORED / "experiment.toml", policy, horizon=200, replications=2, seed=0)

@@ -1,4 +1,4 @@
-"""Fixtures: a small reproduction of the whole paper, made once."""
+"""Fixtures: a small reproduction of the whole paper, made once per session."""
 
 from collections.abc import Callable
 from functools import cache
@@ -44,6 +44,6 @@ def drawn(studies: StoredStudies) -> dict[str, ReportFigure]:
 
 
 @pytest.fixture(scope="session")
-def picture(drawn: dict[str, ReportFigure]) -> Callable[[str, bool], Figure]:
+def draw(drawn: dict[str, ReportFigure]) -> Callable[[str, bool], Figure]:
     """Return a function that draws a figure by name, wide or narrow, once."""
     return cache(lambda name, narrow: drawn[name].draw(drawn[name].table, narrow))

@@ -18,7 +18,7 @@ from scipy import stats
 
 from idleband.paper.plan import Size
 
-# Five numbers of replications that differ, so that none can stand for another.
+# All numbers of replications differ, so that a mistaken one is noticed.
 SIZE = Size(horizon=110, replications=5, fewer=4, neural=3, neural_fewer=2, tuning=1)
 
 SCENARIOS = ("S1", "S2", "S3", "S4")
@@ -38,7 +38,7 @@ POLICIES = {  # of each reading: MP-LUCB, MP-NUCB
 MAP = {clear: "slot-played" if clear == 0.7 else f"slot-played-{clear:g}" for clear in (0.5, 0.6, 0.7, 0.8, 0.9, 0.97)}
 FIGURE_3 = (("slot-played", "MP-LUCB"), ("slot-played", "MP-NUCB"), ("rca-sensed", "MP-LUCB"))
 LINEAR_MODEL = ("slot-played", "rca-sensed", "rca-played", "printed-reward", "printed-indicator")  # figure 4
-OWN_BASELINES = ("slot-played", "quadratic", "cosine", "none", *(key for key in MAP.values() if key != "slot-played"))
+WITH_BASELINES = ("slot-played", "quadratic", "cosine", "none", *(key for key in MAP.values() if key != "slot-played"))
 
 
 @cache
@@ -96,7 +96,7 @@ def beta(folder: Path, reading: str, preset: str) -> float:
 @cache
 def tuned_L(folder: Path, reading: str, preset: str) -> dict[str, float]:
     """Return the tuned L of mp-ucb and rca-m; empty where a reading has no baselines."""
-    return {name: best(folder, reading, preset, name, "L") for name in TEXTBOOK if reading in OWN_BASELINES}
+    return {name: best(folder, reading, preset, name, "L") for name in TEXTBOOK if reading in WITH_BASELINES}
 
 
 ConfiguredPolicy = tuple[str, str, dict[str, float]]  # study, policy, parameters
@@ -109,7 +109,7 @@ def proposed_policy(folder: Path, reading: str, preset: str, role: str) -> Confi
 
 
 def baseline_policy(folder: Path, reading: str, preset: str, name: str, tuned: bool = True) -> ConfiguredPolicy:
-    owner = reading if reading in OWN_BASELINES else "slot-played"
+    owner = reading if reading in WITH_BASELINES else "slot-played"
     L = {**TEXTBOOK, **(tuned_L(folder, owner, preset) if tuned else {})}
     return f"{preset}-{owner}", name, {"L": L[name]} if name in L else {}
 
@@ -169,7 +169,7 @@ def rewrite(folder: Path, name: str, change: Callable[[pandas.DataFrame], pandas
     rows = change(pandas.read_parquet(place / "results.parquet"))
     plays = pandas.read_parquet(place / "plays.parquet")
     task = ["label", "replication"]
-    kept = plays.set_index(task).index.isin(rows.set_index(task).index)  # what is dropped there is dropped here
+    kept = plays.set_index(task).index.isin(rows.set_index(task).index)  # only plays of the remaining results
     manifest = json.loads((place / "manifest.json").read_text())
     for table, content in (("results.parquet", rows), ("plays.parquet", plays[kept])):
         content.to_parquet(place / table, index=False)

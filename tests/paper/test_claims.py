@@ -33,7 +33,7 @@ from tests.paper.stored import BASELINES, GRID, SCENARIOS, SIZE
 
 ROLES = ("MP-LUCB", "MP-NUCB")
 
-# --- the rule, written once more -------------------------------------------------------------------------------------
+# --- independent implementation --------------------------------------------------------------------------------------
 
 
 def p_values(differences: Sequence[Sequence[float]]) -> np.ndarray:
@@ -41,7 +41,7 @@ def p_values(differences: Sequence[Sequence[float]]) -> np.ndarray:
     rows = np.array(differences, float)
     p = np.ones(len(rows))
     if rows.shape[1] > 1:
-        spread = np.ptp(rows, axis=1) > 1e-12 * abs(rows[:, 0])  # else the same but for rounding
+        spread = np.ptp(rows, axis=1) > 1e-12 * abs(rows[:, 0])  # otherwise equal except for rounding
         p[~spread & (rows[:, 0] != 0)] = 0
         p[spread] = stats.ttest_1samp(rows[spread], 0, axis=1).pvalue if spread.any() else 1
     return p
@@ -75,7 +75,7 @@ def with_p(p: float, R: int = 4) -> list[float]:
     return list(spread / spread.std(ddof=1) + np.sign(p) * t / np.sqrt(R))
 
 
-EIGHTHS = st.integers(-40, 40).map(lambda n: n / 8)  # exact in binary, and never nearly equal
+EIGHTHS = st.integers(-40, 40).map(lambda n: n / 8)  # exact in binary
 
 
 @given(st.integers(1, 7).flatmap(lambda R: st.lists(st.lists(EIGHTHS, min_size=R, max_size=R), min_size=1, max_size=8)))
@@ -93,14 +93,14 @@ def test_verdicts_agree_with_another_implementation(differences: list[list[float
 def test_verdicts_where_all_comparisons_agree(shift: float) -> None:
     """Draw differences of several sizes around a common shift, so that every verdict occurs often."""
     rng = np.random.default_rng(5)
-    seen = []
+    verdicts = []
     for _ in range(60):
         m, R = rng.integers(1, 6), rng.integers(2, 8)
         differences = rng.normal(shift, 1.0, (m, R)).tolist()
-        seen.append(ruled(differences))
-        assert verdict(comparisons(differences)) == seen[-1]
-    assert len(set(seen)) == 2
-    assert ("holds" in seen, "fails" in seen) == (shift > 0, shift < 0)
+        verdicts.append(ruled(differences))
+        assert verdict(comparisons(differences)) == verdicts[-1]
+    assert len(set(verdicts)) == 2
+    assert ("holds" in verdicts, "fails" in verdicts) == (shift > 0, shift < 0)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_verdicts_where_all_comparisons_agree(shift: float) -> None:
         ([0.06], "undecided"),
         ([-0.04], "fails"),
         ([-0.06], "undecided"),
-        ([0.04, 0.04, 0.04], "holds"),  # a conjunction needs no correction
+        ([0.04, 0.04, 0.04], "holds"),  # no correction is needed where all must hold
         ([0.04, 0.04, 0.06], "undecided"),
         ([-0.04, 0.001], "undecided"),  # 0.04 > 0.05 / 2, though it is reversed at 5% alone
         ([-0.02, 0.001], "fails"),
@@ -126,10 +126,10 @@ def test_verdicts_computed_by_hand(ps: list[float], expected: str) -> None:
     ("ps", "number"),
     [
         ([-0.001, -0.04], 2),  # the second at 0.05 / 1
-        ([-0.001, -0.03, -0.03], 1),  # the second at 0.05 / 2: it stops there
+        ([-0.001, -0.03, -0.03], 1),  # the second at 0.05 / 2, where the procedure stops
         ([-0.001, -0.02, -0.04], 3),
         ([-0.02, -0.02, -0.02], 0),  # the first at 0.05 / 3
-        ([-0.04, 0.001], 0),  # one that agrees is in the family
+        ([-0.04, 0.001], 0),  # comparisons that agree count in the correction
     ],
 )
 def test_holm_correction_stops_at_the_first_large_p_value(ps: list[float], number: int) -> None:
@@ -139,9 +139,9 @@ def test_holm_correction_stops_at_the_first_large_p_value(ps: list[float], numbe
 @pytest.mark.parametrize(
     ("differences", "expected"),
     [
-        ([[5.0]], "undecided"),  # one replication says nothing
+        ([[5.0]], "undecided"),  # one replication is not enough
         ([[-5.0]], "undecided"),
-        ([[0.25, 0.25]], "holds"),  # no spread: certain
+        ([[0.25, 0.25]], "holds"),  # no variance
         ([[-0.25, -0.25]], "fails"),
         ([[0.0, 0.0]], "undecided"),
         ([[0.0, 0.0], [1.0, 1.0]], "undecided"),
@@ -263,28 +263,28 @@ def lower_by(
 ) -> np.ndarray:
     """Return the differences between a baseline and the policy, per replication."""
     key, tuned = one.reading.key, one.against == "tuned"
-    own = value(lambda column: stored.proposed(folder, key, preset, one.policy, column))
+    proposed = value(lambda column: stored.proposed(folder, key, preset, one.policy, column))
     other = value(lambda column: stored.baseline(folder, key, preset, name, column, tuned=tuned))
-    R = min(len(own), len(other))
-    return other[:R] - own[:R]
+    R = min(len(proposed), len(other))
+    return other[:R] - proposed[:R]
 
 
-def cost_of_a_pick(of: Callable[[str], np.ndarray]) -> np.ndarray:
+def cost_per_play(of: Callable[[str], np.ndarray]) -> np.ndarray:
     assert np.all(of("suboptimal_static") > 0)
     return of("regret_table") / of("suboptimal_static")
 
 
-def test_differences_to_the_baselines(judged: list[Judgement], whole: Path) -> None:
+def test_differences_from_the_baselines_are_those_of_the_stored_tables(judged: list[Judgement], whole: Path) -> None:
     """C1, C2 and C5b: every difference, from the stored tables."""
     checked = 0
     for one in judged:
         if one.claim not in ("C1", "C2", "C5b"):
             continue
-        expected: list[list[np.ndarray]] = []  # for each comparison the differences in each column that it stands for
+        expected: list[list[np.ndarray]] = []  # for each comparison the differences in each of its columns
         for preset in SCENARIOS:
             for name in BASELINES:
                 if one.claim == "C5b":
-                    differences = [lower_by(whole, one, preset, name, cost_of_a_pick)]
+                    differences = [lower_by(whole, one, preset, name, cost_per_play)]
                 else:
                     differences = [
                         lower_by(whole, one, preset, name, lambda of, column=column: of(column) / SIZE.horizon)
@@ -312,7 +312,7 @@ def test_comparisons_use_replications_of_both_policies(judged: list[Judgement]) 
         assert one.replications == expected, (one.claim, one.reading.key, one.policy)
 
 
-def test_regret_against_the_number_of_users(judged: list[Judgement], whole: Path) -> None:
+def test_c3_compares_successive_numbers_of_users(judged: list[Judgement], whole: Path) -> None:
     """C3 and C3b: every step from M to M + 1."""
     for one in judged:
         if one.claim not in ("C3", "C3b"):
@@ -355,7 +355,9 @@ def test_share_of_the_genie_is_noted_where_all_states_are_observed(judged: list[
                 for column in ("reward", "regret_genie")
             )
             shares.append(reward / (reward + lost))
-        ends = dict.fromkeys(f"{share:.1%}" for share in (min(shares), max(shares)))  # one, if they read alike
+        ends = dict.fromkeys(
+            f"{share:.1%}" for share in (min(shares), max(shares))
+        )  # one value where they are equal as text
         assert one.note == f"its reward is {' to '.join(ends)} of that of the genie"
         assert one.why.endswith(f"; {one.note}.")
 
@@ -383,7 +385,7 @@ def test_claims_csv_contains_the_verdicts(judged: list[Judgement], whole: Path) 
         }
 
 
-# --- the sign of each claim ------------------------------------------------------------------------------------------
+# --- signs of the claims ---------------------------------------------------------------------------------------------
 
 
 def set_to(column: str, level: float) -> Callable[[pandas.DataFrame], pandas.DataFrame]:
@@ -400,18 +402,25 @@ LOWER, HIGHER = (1.0, 1.0, 1.0), (2.0, 2.0, 6.0)  # regret, sub-optimal plays, t
 
 
 @pytest.mark.parametrize("reading", [MAIN, SENSED], ids=lambda reading: reading.key)
-@pytest.mark.parametrize(("own", "baselines", "expected"), [(LOWER, HIGHER, "holds"), (HIGHER, LOWER, "fails")])
+@pytest.mark.parametrize(("proposed", "baselines", "expected"), [(LOWER, HIGHER, "holds"), (HIGHER, LOWER, "fails")])
 def test_lower_values_agree_with_the_claims(
-    whole: Path, tmp_path: Path, own: tuple[float, ...], baselines: tuple[float, ...], expected: str, reading: Reading
+    whole: Path,
+    tmp_path: Path,
+    proposed: tuple[float, ...],
+    baselines: tuple[float, ...],
+    expected: str,
+    reading: Reading,
 ) -> None:
     """C1, C2 and C5b: the lower value agrees with the claim; exchanged, it is reversed."""
-    keys = dict.fromkeys(("slot-played", reading.key))  # that of the baselines, and its own
+    keys = dict.fromkeys(("slot-played", reading.key))  # of the baselines, and of the policies
     names = {f"{preset}-{key}{what}" for preset in SCENARIOS for key in keys for what in ("", "-neural", "-tuning")}
     folder = stored.some_studies(whole, tmp_path / "out", names.__contains__)
 
     def change(rows: pandas.DataFrame) -> pandas.DataFrame:
         ours = rows.policy.str.startswith(("mp-lucb", "mp-nucb"))
-        for column, *levels in zip(("regret_static", "suboptimal_static", "regret_table"), own, baselines, strict=True):
+        for column, *levels in zip(
+            ("regret_static", "suboptimal_static", "regret_table"), proposed, baselines, strict=True
+        ):
             low, high = (set_to(column, level)(rows)[column] for level in levels)
             rows = rows.assign(**{column: low.where(ours, high)})
         return rows
@@ -466,7 +475,7 @@ def test_c3_where_regret_rises_up_to_five_users_only(whole: Path, tmp_path: Path
     [
         ((1, 2, 3, 4, 2, 1), "holds"),
         ((5, 2, 3, 4, 2, 1), "fails"),  # a small beta is better
-        ((1, 2, 3, 4, 2, 5), "fails"),  # a large one is
+        ((1, 2, 3, 4, 2, 5), "fails"),  # a large beta is better
     ],
 )
 def test_c4_holds_where_an_inner_beta_is_best(
@@ -507,7 +516,7 @@ def test_cost_per_play_without_sub_optimal_plays_is_zero(whole: Path, tmp_path: 
 # --- the worked example ----------------------------------------------------------------------------------------------
 
 
-def test_worked_example() -> None:
+def test_worked_example_has_the_printed_costs() -> None:
     found = {row.selection.channels: row for row in worked_example()}
     printed = {
         ("ch1", "ch2", "ch3", "ch4", "ch5"): 0.155,

@@ -19,20 +19,20 @@ NAMES = sorted(PRESETS)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_table_2_follows_from_table_1(name: str) -> None:
-    preset, world = PRESETS[name], ib.scenario(name)
+    preset, scenario = PRESETS[name], ib.scenario(name)
     exact = [0.1 + 0.9 * p01 / (p01 + p10) for p01, p10 in zip(preset.p01, preset.p10, strict=True)]
     assert len(exact) == 10
     np.testing.assert_allclose(preset.printed_means, exact, rtol=0, atol=0.005)
-    np.testing.assert_allclose(world.table_means, exact, rtol=1e-14)
+    np.testing.assert_allclose(scenario.table_means, exact, rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_table_2_has_no_perturbation_in_it(name: str) -> None:
-    world = ib.scenario(name)
-    mu, error = world.mean_rewards(world.theta(seed=0, replication=0))
+def test_table_2_does_not_include_the_perturbation(name: str) -> None:
+    scenario = ib.scenario(name)
+    mu, error = scenario.mean_rewards(scenario.theta(seed=0, replication=0))
     assert error == 0
-    # P(n < 1) = 0.7 takes 0.3 of what lies above 0.1: five times the rounding even of the worst channel
-    np.testing.assert_allclose(mu, 0.1 + 0.7 * (world.table_means - 0.1), rtol=0, atol=1e-9)
+    # P(n < 1) = 0.7 removes 0.3 of the reward above 0.1, at least five times the rounding error
+    np.testing.assert_allclose(mu, 0.1 + 0.7 * (scenario.table_means - 0.1), rtol=0, atol=1e-9)
     assert np.all(PRESETS[name].printed_means - mu > 0.02)
 
 
@@ -43,8 +43,8 @@ def test_tied_channels(name: str, tied: set[tuple[int, int]]) -> None:
     assert close == tied
 
 
-def test_correlation_from_slot_to_slot() -> None:
-    """S2 and the even channels of S3 are independent, channels 7 to 10 of S4 negatively correlated, all others slow."""
+def test_correlation_of_successive_slots() -> None:
+    """It is 0 in S2 and for ch2, ch4, ... of S3, negative for ch7 to ch10 of S4, and positive for all others."""
     correlation = {name: ib.scenario(name).autocorrelations for name in NAMES}
     for name in NAMES:
         p01, p10 = np.array(PRESETS[name].p01), np.array(PRESETS[name].p10)
@@ -68,11 +68,17 @@ WORKED_EXAMPLE = [
 
 
 @pytest.mark.parametrize(("channels", "printed"), WORKED_EXAMPLE)
-def test_worked_example(channels: tuple[str, ...], printed: float) -> None:
-    world = ib.scenario("S4")
-    assert [world.channel_label(k) for k in world.best(world.table_means)] == ["ch2", "ch4", "ch5", "ch7", "ch8"]
-    assert world.cost(channels) == pytest.approx(printed, abs=0.001)
-    assert world.cost(channels[::-1]) == pytest.approx(world.cost(channels), abs=1e-12)
+def test_worked_example_has_the_printed_costs(channels: tuple[str, ...], printed: float) -> None:
+    scenario = ib.scenario("S4")
+    assert [scenario.channel_label(k) for k in scenario.best(scenario.table_means)] == [
+        "ch2",
+        "ch4",
+        "ch5",
+        "ch7",
+        "ch8",
+    ]
+    assert scenario.cost(channels) == pytest.approx(printed, abs=0.001)
+    assert scenario.cost(channels[::-1]) == pytest.approx(scenario.cost(channels), abs=1e-12)
 
 
 def test_worked_example_with_exact_means() -> None:
@@ -81,13 +87,13 @@ def test_worked_example_with_exact_means() -> None:
 
 def test_two_policies_of_the_worked_example() -> None:
     """Both play five sub-optimal channels in two slots, but the first loses more: 0.324 and 0.295."""
-    world = ib.scenario("S4")
-    best = {world.channel_label(k) for k in world.best(world.table_means)}
+    scenario = ib.scenario("S4")
+    best = {scenario.channel_label(k) for k in scenario.best(scenario.table_means)}
     first, second = WORKED_EXAMPLE[:2], WORKED_EXAMPLE[2:]
     for slots in (first, second):
         assert sum(len(set(channels) - best) for channels, _ in slots) == 5
-    lost = [sum(world.cost(channels) for channels, _ in slots) for slots in (first, second)]
-    assert lost == pytest.approx([0.324, 0.295], abs=0.002)  # each of two slots to 0.001
+    lost = [sum(scenario.cost(channels) for channels, _ in slots) for slots in (first, second)]
+    assert lost == pytest.approx([0.324, 0.295], abs=0.002)  # 0.001 for each of two slots
     assert lost[0] > lost[1]
 
 
@@ -118,7 +124,7 @@ PROTOTYPE = {
 }
 
 
-def prototype_world(name: str, **changes: object) -> ib.Scenario:
+def prototype_scenario(name: str, **changes: object) -> ib.Scenario:
     return ib.scenario(name, perturbation={"kind": "linear", "theta": THETA}, **changes)
 
 
@@ -129,49 +135,51 @@ def test_perturbation_of_the_prototype() -> None:
     assert math.hypot(*THETA) == pytest.approx(0.7, abs=0.001)
 
 
-def genie_moments(world: ib.Scenario) -> tuple[float, float]:
+def genie_moments(scenario: ib.Scenario) -> tuple[float, float]:
     """Return the exact mean and variance of the reward of the genie per slot.
 
-    It is 0.1 M + 0.9 min(N, M), where N, the number of channels that pay, is a sum of independent coin flips.
+    It is 0.1 M + 0.9 min(N, M), where the number N of channels with reward 1 is a sum of independent Bernoulli
+    variables.
     """
-    probabilities = (world.mean_rewards(world.theta(0, 0))[0] - 0.1) / 0.9
-    model = np.ones(1)  # of N
+    probabilities = (scenario.mean_rewards(scenario.theta(0, 0))[0] - 0.1) / 0.9
+    distribution = np.ones(1)  # of N
     for p in probabilities:
-        model = np.convolve(model, [1 - p, p])
-    earned = 0.1 * world.users + 0.9 * np.minimum(np.arange(len(model)), world.users)
-    return float(model @ earned), float(model @ earned**2 - (model @ earned) ** 2)
+        distribution = np.convolve(distribution, [1 - p, p])
+    reward = 0.1 * scenario.users + 0.9 * np.minimum(np.arange(len(distribution)), scenario.users)
+    mean = distribution @ reward
+    return float(mean), float(distribution @ reward**2 - mean**2)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_reward_of_the_genie(name: str) -> None:
+def test_reward_of_the_genie_is_exact_within_5_sigma(name: str) -> None:
     T, R = 50_000, 4
-    world = prototype_world(name)
-    exact, variance = genie_moments(world)
+    scenario = prototype_scenario(name)
+    exact, variance = genie_moments(scenario)
     assert exact == pytest.approx(PROTOTYPE[name]["genie"], abs=0.01)
 
-    result = ib.simulate(world, "mp-random", horizon=T, replications=R)
-    earned = (result.reward + result.regret("genie"))[:, -1].mean() / T
-    # Two-state chains side by side are a reversible chain with the largest eigenvalue among theirs (below 1), so the
-    # mean of any function of it has at most (1 + eigenvalue) / (1 - eigenvalue) times the variance of independent slots
-    eigenvalue = max(0.0, world.autocorrelations.max())
+    result = ib.simulate(scenario, "mp-random", horizon=T, replications=R)
+    mean = (result.reward + result.regret("genie"))[:, -1].mean() / T
+    # Independent two-state chains form a reversible chain with the largest of their eigenvalues (below 1). The mean of
+    # a function of it has at most (1 + eigenvalue) / (1 - eigenvalue) times the variance of independent slots.
+    eigenvalue = max(0.0, scenario.autocorrelations.max())
     sigma = math.sqrt(variance * (1 + eigenvalue) / (1 - eigenvalue) / (R * T))
-    assert abs(earned - exact) < 5 * sigma
+    assert abs(mean - exact) < 5 * sigma
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_shape_of_the_prototype(name: str) -> None:
+def test_mean_rewards_agree_with_the_prototype(name: str) -> None:
     T, R = 20_000, 10
-    played, sensed = prototype_world(name), prototype_world(name, sensing="all")
+    played, sensed = prototype_scenario(name), prototype_scenario(name, sensing="all")
     results = {p: ib.simulate(played, p, horizon=T, replications=R) for p in ("rca-m", "mp-lucb", "mp-lucb-rca")}
     results["mp-lucb-rca, all sensed"] = ib.simulate(sensed, "mp-lucb-rca", horizon=T, replications=R)
-    earned = {label: result.reward[:, -1] / T for label, result in results.items()}
-    for label, each in earned.items():
-        # Five standard errors of these replications, 0.02 for the prototype's longer horizon and two decimals, and
-        # what dropping the partial sums of dropped blocks moves, which the prototype's page puts at up to 0.09
+    rewards = {label: result.reward[:, -1] / T for label, result in results.items()}
+    for label, each in rewards.items():
+        # Five standard errors of these replications, 0.02 for the longer horizon and two decimals of the prototype, and
+        # up to 0.09 for its different treatment of partial sums of dropped blocks
         margin = 5 * each.std(ddof=1) / math.sqrt(R) + 0.02 + 0.09 * (label == "mp-lucb-rca")
         assert abs(each.mean() - PROTOTYPE[name][label]) < margin, label
 
-    ahead = earned["mp-lucb"] - earned["rca-m"]  # on the same paths
-    assert ahead.mean() > 3 * ahead.std(ddof=1) / math.sqrt(R)  # Student: 99%. In S1 the two are 0.08 apart
+    ahead = rewards["mp-lucb"] - rewards["rca-m"]  # on the same sample paths
+    assert ahead.mean() > 3 * ahead.std(ddof=1) / math.sqrt(R)  # 99% by Student's t; the difference is 0.08 in S1
     lost = results["mp-lucb-rca, all sensed"].regret("genie")[:, -1] / T
-    assert np.all((lost >= 0) & (lost < 0.005))  # with every state sensed nothing is left to learn
+    assert np.all((lost >= 0) & (lost < 0.005))  # almost no loss where all states are sensed

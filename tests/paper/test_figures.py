@@ -16,7 +16,7 @@ from idleband.paper.readings import find
 from tests.paper import stored
 from tests.paper.stored import BASELINES, GRID, SCENARIOS, SIZE, mean_and_interval
 
-Picture = Callable[[str, bool], Figure]
+Draw = Callable[[str, bool], Figure]
 ROLES = ("MP-LUCB", "MP-NUCB")
 READINGS = ("slot-played", "rca-sensed")
 OTHERS = ("rca-played", "printed-reward", "printed-indicator", "quadratic", "cosine", "none")
@@ -55,7 +55,7 @@ def moved(folder: Path, reading: str, preset: str, replications: int) -> pandas.
 
 
 def check_curves(table: pandas.DataFrame, folder: Path, reading: str) -> None:
-    """Return R(t) / (M ln t) of a reading at every checkpoint from slot 10."""
+    """Compare R(t) / (M ln t) of a reading at every checkpoint from slot 10 with the stored results."""
     ours = table[table.reading == reading]
     roles = {*BASELINES, *ROLES, *(["genie"] if reading == "rca-sensed" else [])}
     assert set(ours.policy) == roles
@@ -65,8 +65,8 @@ def check_curves(table: pandas.DataFrame, folder: Path, reading: str) -> None:
             if role in BASELINES:
                 study, policy, parameters = stored.baseline_policy(folder, reading, preset, role)
             else:
-                own = "MP-LUCB" if role == "genie" else role
-                study, policy, parameters = stored.proposed_policy(folder, reading, preset, own)
+                name = "MP-LUCB" if role == "genie" else role
+                study, policy, parameters = stored.proposed_policy(folder, reading, preset, name)
             curve = stored.curve(folder, study, "regret_static", policy, **parameters)
             if role == "genie":
                 curve = curve - stored.curve(folder, study, "regret_genie", policy, **parameters)
@@ -169,7 +169,7 @@ def test_figure_4_removes_the_mean_of_each_replication(drawn: dict[str, ReportFi
                 row = only(table, reading=key, reference=reference, beta=beta)
                 left = (regret[beta] - common).to_numpy()
                 check(row, "regret", left.mean() + (left - left.mean()) * np.sqrt(6 / 5))
-                assert row.regret == pytest.approx(regret[beta].mean())  # means stay what they are
+                assert row.regret == pytest.approx(regret[beta].mean())  # means do not change
                 assert row.replications == (5 if key == "slot-played" else 4)
 
 
@@ -178,7 +178,7 @@ def test_map_shows_the_margin_over_the_best_baseline(drawn: dict[str, ReportFigu
     assert len(table) == 4 * 6 * 2
     for clear, key in stored.MAP.items():
         for preset in SCENARIOS:
-            own = stored.proposed(whole, key, preset, "MP-LUCB", "reward") / SIZE.horizon
+            proposed = stored.proposed(whole, key, preset, "MP-LUCB", "reward") / SIZE.horizon
             for against in ("tuned", "textbook"):
                 others = {
                     name: stored.baseline(whole, key, preset, name, "reward", tuned=against == "tuned") / SIZE.horizon
@@ -186,7 +186,7 @@ def test_map_shows_the_margin_over_the_best_baseline(drawn: dict[str, ReportFigu
                 }
                 best = max(others, key=lambda name: others[name].mean())
                 row = only(table, scenario=preset, clear=clear, against=against)
-                check(row, "margin", own - others[best])
+                check(row, "margin", proposed - others[best])
                 assert row.best.split()[0] == best
                 if against == "textbook":
                     assert row.best == best
@@ -206,8 +206,8 @@ LEGENDS = {
 
 @pytest.mark.parametrize("narrow", [False, True], ids=["wide", "narrow"])
 @pytest.mark.parametrize("name", [*PANELS, "reading-none"])
-def test_panels_have_titles_and_labels(picture: Picture, name: str, narrow: bool) -> None:
-    figure = picture(name, narrow)
+def test_panels_have_titles_and_labels(draw: Draw, name: str, narrow: bool) -> None:
+    figure = draw(name, narrow)
     width, _ = figure.get_size_inches()
     assert width <= 5 if narrow else width >= 8
     panels = [axes for axes in figure.axes if axes.get_visible()]
@@ -228,10 +228,10 @@ def test_panels_have_titles_and_labels(picture: Picture, name: str, narrow: bool
         assert sorted(text.get_text() for text in found.get_texts()) == sorted(legend)
 
 
-def test_lines_of_figure_1_are_its_table(drawn: dict[str, ReportFigure], picture: Picture) -> None:
+def test_lines_of_figure_1_are_its_table(drawn: dict[str, ReportFigure], draw: Draw) -> None:
     table = drawn["figure1"].table
     for narrow in (False, True):
-        panels = picture("figure1", narrow).axes
+        panels = draw("figure1", narrow).axes
         for place, axes in enumerate(panels):
             reading, preset = READINGS[place // 4], SCENARIOS[place % 4]
             assert axes.get_title().strip() == preset
@@ -240,8 +240,8 @@ def test_lines_of_figure_1_are_its_table(drawn: dict[str, ReportFigure], picture
             assert set(lines) == set(part.policy)
             for role, line in lines.items():
                 rows = part[part.policy == role][["t", "regret"]].to_numpy()
-                last = len(rows) - 1  # drawn always, and before it every other one
-                assert last % 2 == 1  # else the first would be drawn as well
+                last = len(rows) - 1  # always drawn, and before it every second one
+                assert last % 2 == 1  # otherwise the first would be drawn as well
                 shown = [i for i in range(last + 1) if (last - i) % 2 == 0]
                 np.testing.assert_array_equal(line.get_xydata(), rows[shown])
                 assert to_hex(line.get_color()) == STYLES[role][0]
@@ -249,19 +249,19 @@ def test_lines_of_figure_1_are_its_table(drawn: dict[str, ReportFigure], picture
     assert titles == [find(reading).title for reading in READINGS]
 
 
-def test_bars_of_figure_2_are_its_table(drawn: dict[str, ReportFigure], picture: Picture) -> None:
+def test_bars_of_figure_2_are_its_table(drawn: dict[str, ReportFigure], draw: Draw) -> None:
     table = drawn["figure2"].table
-    for place, axes in enumerate(picture("figure2", False).axes):
+    for place, axes in enumerate(draw("figure2", False).axes):
         at = {"reading": READINGS[place // 4], "scenario": SCENARIOS[place % 4]}
         for bar, role in zip(axes.patches, [*BASELINES, *ROLES], strict=True):
             assert bar.get_width() == only(table, **at, policy=role, counted="static").plays / 1000  # type: ignore[attr-defined]
 
 
-def test_lines_of_figure_3_are_its_table(drawn: dict[str, ReportFigure], picture: Picture) -> None:
+def test_lines_of_figure_3_are_its_table(drawn: dict[str, ReportFigure], draw: Draw) -> None:
     """The wide figure has one row for the total and one for the quotient by M; the narrow one has columns."""
     table = drawn["figure3"].table
     for narrow in (False, True):
-        figure = picture("figure3", narrow)
+        figure = draw("figure3", narrow)
         (legend,) = figure.legends
         looks = {
             text.get_text().split()[0]: (mark.get_marker(), mark.get_linestyle())  # type: ignore[union-attr]
@@ -272,7 +272,7 @@ def test_lines_of_figure_3_are_its_table(drawn: dict[str, ReportFigure], picture
             reading, role = stored.FIGURE_3[i]
             titled = f"{role}, {'sensed' if reading == 'rca-sensed' else 'played'}"
             assert axes.get_title() == (titled if narrow or not average else "")
-            seen = set()
+            references = set()
             for container in axes.containers:
                 line = container[0]
                 (reference,) = (r for r, look in looks.items() if look == (line.get_marker(), line.get_linestyle()))
@@ -282,14 +282,14 @@ def test_lines_of_figure_3_are_its_table(drawn: dict[str, ReportFigure], picture
                 ]  # fmt: skip
                 np.testing.assert_array_equal(line.get_xydata(), rows[["M", "regret"]].to_numpy(float))
                 assert to_hex(line.get_color()) == STYLES[role][0]
-                seen.add(reference)
-            assert seen == {"static", "contextual", "table"}
+                references.add(reference)
+            assert references == {"static", "contextual", "table"}
 
 
-def test_ring_of_figure_4_is_the_lowest_point(drawn: dict[str, ReportFigure], picture: Picture) -> None:
+def test_ring_of_figure_4_is_the_lowest_point(drawn: dict[str, ReportFigure], draw: Draw) -> None:
     table = drawn["figure4"].table
     table = table[table.reference == "static"]
-    panels = picture("figure4", False).axes
+    panels = draw("figure4", False).axes
     for axes, (_, line) in zip(panels, table.groupby("reading", sort=False), strict=False):
         np.testing.assert_array_equal(axes.containers[0][0].get_xydata(), line[["beta", "regret"]].to_numpy())
         rings = [mark.get_xydata().tolist() for mark in axes.get_lines() if mark.get_markersize() == 12]
@@ -297,11 +297,9 @@ def test_ring_of_figure_4_is_the_lowest_point(drawn: dict[str, ReportFigure], pi
         assert rings == ([[[lowest.beta, lowest.regret]]] if line.regret.nunique() > 1 else [])
 
 
-def test_hollow_marks_of_the_map_are_intervals_that_contain_zero(
-    drawn: dict[str, ReportFigure], picture: Picture
-) -> None:
+def test_hollow_marks_of_the_map_are_intervals_that_contain_zero(drawn: dict[str, ReportFigure], draw: Draw) -> None:
     table = drawn["map"].table
-    for preset, axes in zip(SCENARIOS, picture("map", False).axes, strict=True):
+    for preset, axes in zip(SCENARIOS, draw("map", False).axes, strict=True):
         lines = [line for line in axes.get_lines() if len(line.get_xydata()) != 2 or line.get_marker() != "None"]
         rows = table[table.scenario == preset]
         solid = [line for line in lines if str(line.get_label()).startswith("over")]
@@ -319,7 +317,7 @@ def test_every_colour_has_a_dark_replacement() -> None:
     assert len({(colour, str(dash)) for colour, dash, _ in STYLES.values()}) == len(STYLES)
 
 
-# --- words -----------------------------------------------------------------------------------------------------------
+# --- texts -----------------------------------------------------------------------------------------------------------
 
 
 def numbers(text: str) -> list[float]:

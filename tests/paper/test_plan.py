@@ -55,7 +55,7 @@ def studies_of(part: str) -> list[PlannedStudy]:
 # --- sizes -----------------------------------------------------------------------------------------------------------
 
 
-def test_default_sizes() -> None:
+def test_default_and_quick_sizes() -> None:
     """The default has the horizon of the paper and at least its five replications."""
     assert astuple(Size()) == (100_000, 20, 10, 6, 5, 3, 0)
     assert astuple(QUICK) == (10_000, 3, 3, 3, 3, 1, 0)
@@ -73,7 +73,7 @@ KINDS = {  # of reported studies, by their folders; all others are fast
 def test_replications_of_each_study() -> None:
     assert list(COST) == ["fast", "fewer", "whole", "diagonal"]
     assert [SIZE.of(kind) for kind in COST] == [6, 5, 4, 3]
-    seen = set()
+    kinds = set()
     for part in PARTS:
         for planned in studies_of(part):
             assert planned.experiment.horizon == 1000
@@ -82,8 +82,8 @@ def test_replications_of_each_study() -> None:
                 continue
             kind = next((k for pattern, k in KINDS.items() if re.fullmatch(pattern, planned.folder)), "fast")
             assert (planned.kind, planned.experiment.replications) == (kind, SIZE.of(kind)), planned.folder
-            seen.add(kind)
-    assert seen == set(COST)
+            kinds.add(kind)
+    assert kinds == set(COST)
 
 
 def test_main_comparisons_have_all_replications() -> None:
@@ -97,7 +97,7 @@ def test_no_sample_path_is_tuned_on_and_reported() -> None:
     for part in PARTS:
         for planned in studies_of(part):
             assert planned.experiment.seed == (1_000_010 if planned.folder.endswith("-tuning") else 7)
-    # streams are (seed, replication, name): that the seeds differ is enough, whatever the replications
+    # streams depend on (seed, replication, name), so different seeds suffice
     assert Size().tuning_seed != Size().seed
 
 
@@ -119,7 +119,7 @@ def test_every_folder_belongs_to_one_experiment() -> None:
         assert a != b, (one, other)
 
 
-def test_names_of_folders() -> None:
+def test_folder_names_of_studies() -> None:
     """Folder names are those that the test helpers use."""
     assert tuning_study(SIZE, find("cosine"), "S2").folder == "S2-cosine-tuning"
     assert linear_study(SIZE, find("slot-played-0.97"), "S4", choices()).folder == "S4-slot-played-0.97"
@@ -143,7 +143,7 @@ def in_all_scenarios(*names: str) -> set[str]:
     return {f"{preset}-{name}" for preset in stored.SCENARIOS for name in names}
 
 
-def test_list_of_parts() -> None:
+def test_studies_of_each_part() -> None:
     assert list(PARTS) == ["figure1", "figure2", "figure3", "figure4", "readings", "map"]
     assert folders("figure1") == in_all_scenarios(*(f"{r}{w}" for r in BOTH for w in ("", "-neural", "-tuning")))
     assert folders("figure2") == folders("figure1")
@@ -173,7 +173,7 @@ def test_baselines_are_tuned_and_textbook() -> None:
         "mp-random": ("mp-random", "mp-random"),
         "mp-ucb": ("mp-ucb L=0.1", "mp-ucb"),
         "mp-klucb": ("mp-klucb", "mp-klucb"),
-        "rca-m": ("rca-m", "rca-m"),  # the textbook has the same value
+        "rca-m": ("rca-m", "rca-m"),  # the tuned value equals the textbook value
     }
 
 
@@ -192,8 +192,8 @@ def test_tuning_studies_contain_the_grids() -> None:
     for reading in READINGS:
         policies = tuning_study(SIZE, reading, "S1").experiment.policies
         values = [(c.policy.name, c.values["beta" if c.policy.name.startswith("mp-lucb") else "L"]) for c in policies]
-        own = ["mp-ucb", "rca-m"] if reading.key in stored.OWN_BASELINES else []
-        assert values == [(name, v) for name in (reading.linear.policy.name, *own) for v in stored.GRID]
+        baselines = ["mp-ucb", "rca-m"] if reading.key in stored.WITH_BASELINES else []
+        assert values == [(name, v) for name in (reading.linear.policy.name, *baselines) for v in stored.GRID]
 
 
 def test_figure_3_has_the_policies_with_other_numbers_of_users() -> None:
@@ -220,13 +220,13 @@ def test_figure_4_has_every_beta_of_every_reading_with_the_linear_model() -> Non
         assert planned.experiment.scenario == reading.settings.scenario("S1")
 
 
-# --- the rule of choice ----------------------------------------------------------------------------------------------
+# --- choice of parameters --------------------------------------------------------------------------------------------
 
 
 def tuned_study(reading: Reading, rewards: dict[str, list[list[float]]]) -> Study:
     """Return a tuning study with given final rewards: for each policy and value of the grid, one per replication.
 
-    What is not the final reward goes the other way.
+    Earlier rewards are in the opposite order.
     """
     results = []
     for name, table in rewards.items():
@@ -234,10 +234,10 @@ def tuned_study(reading: Reading, rewards: dict[str, list[list[float]]]) -> Stud
             configured = policy(reading.linear, beta=value) if name == "linear" else policy(name, L=value)
             reward = np.array([[1e6 - r, r] for r in final])
             curves = {"reward": reward, **{f"regret_{k}": reward for k in ("static", "contextual", "genie", "table")}}
-            world = reading.settings.scenario("S1")
+            scenario = reading.settings.scenario("S1")
             t, plays = np.array([10, 1000]), np.zeros((len(final), 10))
             results.append(
-                Result(world, configured.policy.name, configured.label, configured.values, 0, t, curves, plays)
+                Result(scenario, configured.policy.name, configured.label, configured.values, 0, t, curves, plays)
             )
     return Study(reading.settings.scenario("S1"), 0, tuple(results))
 
@@ -251,7 +251,7 @@ def test_highest_mean_is_chosen() -> None:
     assert chosen(MAIN, study) == TunedParameters(0.5, {"mp-ucb": 1000.0, "rca-m": 0.1})
 
 
-def test_smallest_value_is_chosen_in_configured_of_a_tie() -> None:
+def test_smallest_value_is_chosen_among_equal_ones() -> None:
     flat, two = [[4.0]] * 6, [[1.0], [1.0], [3.0], [2.0], [3.0], [3.0]]
     study = tuned_study(MAIN, {"linear": two, "mp-ucb": flat, "rca-m": RISING})
     assert chosen(MAIN, study) == TunedParameters(1.0, {"mp-ucb": 0.1, "rca-m": 1000.0})

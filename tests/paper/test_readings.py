@@ -28,7 +28,7 @@ from tests.paper import stored
 ALL = tuple(dict.fromkeys((*READINGS, *MAP)))
 
 
-def test_list_of_readings() -> None:
+def test_keys_titles_and_policies_of_the_readings() -> None:
     assert {r.key: (r.linear.policy.name, r.neural.policy.name) for r in READINGS} == stored.POLICIES
     assert len({r.title for r in ALL}) == len({r.key for r in ALL}) == len(ALL) == 8 + 5
     assert (MAIN.key, SENSED.key) == ("slot-played", "rca-sensed")
@@ -66,9 +66,9 @@ def test_sensing_of_the_readings() -> None:
 
 
 def test_baselines_observe_played_channels_only() -> None:
-    """A reading has its own baselines, or those of a reading with the same sample paths."""
+    """A reading has baselines, or uses those of a reading with the same sample paths."""
     for reading in ALL:
-        assert bool(reading.paths) == (reading.key not in stored.OWN_BASELINES)
+        assert bool(reading.paths) == (reading.key not in stored.WITH_BASELINES)
         owner = find(reading.paths) if reading.paths else reading
         assert not owner.paths
         assert owner.settings.sensing == "played"

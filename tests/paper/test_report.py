@@ -196,7 +196,7 @@ def test_listed_verdicts_are_those_of_claims_csv(page: Element, claims: list[dic
         assert heading.words == f"{claim} {CLAIMS[claim]} ({len(expected)} verdicts)"
 
 
-PER_READING = ("C1", "C2", "C3", "C3b", "C4", "C5b")  # C5 is about the worked example alone
+PER_READING = ("C1", "C2", "C3", "C3b", "C4", "C5b")  # C5 concerns the worked example only
 HEADLINES = {
     "C1": ("static or contextual regret", "tuned"),
     "C2": ("static set", "tuned"),
@@ -213,8 +213,10 @@ def headlines(claims: list[dict[str, str]]) -> dict[str, dict[str, dict[str, tup
     for reading in READINGS:
         row = found[reading.title] = {}
         for claim, headline in HEADLINES.items():
-            own = [r for r in claims if (r["claim"], r["reading"], r["reference"]) == (claim, reading.key, headline[0])]
-            verdicts = {(r["policy"], r["against"]): r["verdict"] for r in own}
+            rows = [
+                r for r in claims if (r["claim"], r["reading"], r["reference"]) == (claim, reading.key, headline[0])
+            ]
+            verdicts = {(r["policy"], r["against"]): r["verdict"] for r in rows}
             row[claim] = {}
             for role in ("MP-LUCB", "MP-NUCB"):
                 if (role, headline[1]) in verdicts:
@@ -238,7 +240,7 @@ def test_summary_contains_the_verdicts_of_claims_csv(page: Element, claims: list
             )
             assert cell == text, (title, claim)
             words |= set(re.findall("holds|fails|undecided", cell))
-    assert len(words) > 1  # else a wrong word could not show
+    assert len(words) > 1  # otherwise a wrong verdict would not be noticed
     for span in page.all("span"):
         kind = span.attributes.get("class", "")
         if kind.startswith("verdict "):
@@ -258,7 +260,9 @@ def starred(cells: dict[str, tuple[str, str]], role: str) -> str:
     return word + "*" * bool(other)
 
 
-def test_summary_as_markdown(whole: Path, claims: list[dict[str, str]], judged: list[Judgement]) -> None:
+def test_markdown_summary_contains_the_verdicts(
+    whole: Path, claims: list[dict[str, str]], judged: list[Judgement]
+) -> None:
     text = (whole / "claims.md").read_text()
     assert text == summary_markdown(judged, SIZE)
     title, made, words, table, the_map, notes = text.rstrip("\n").split("\n\n")
@@ -278,7 +282,7 @@ def test_summary_as_markdown(whole: Path, claims: list[dict[str, str]], judged: 
             assert cell == (" / ".join(starred(found, role) for role in found) or "-")
 
 
-def test_summary_for_a_terminal(claims: list[dict[str, str]], judged: list[Judgement]) -> None:
+def test_terminal_summary_contains_the_verdicts(claims: list[dict[str, str]], judged: list[Judgement]) -> None:
     text = summary_text(judged)
     words, table, letters, the_map, notes, example = text.split("\n\n")
     assert max(map(len, text.splitlines())) <= 80
@@ -300,20 +304,20 @@ def test_summary_for_a_terminal(claims: list[dict[str, str]], judged: list[Judge
     assert example.split() == f"C5: {in_short(judged)['C5']}".split()
 
 
-def test_worked_example_table(page: Element) -> None:
+def test_worked_example_table_has_costs_and_printed_values(page: Element) -> None:
     rows = table_in(page, "example")[1:]
-    world = ib.scenario("S4")
+    scenario = ib.scenario("S4")
     assert len(rows) == 4
     for (_, channels, suboptimal, cost, printed), expected in zip(rows, (0.155, 0.169, 0.26, 0.035), strict=True):
         selection = channels.split(", ")
         assert float(printed) == expected
-        assert cost == f"{world.cost(selection):.4f}"
+        assert cost == f"{scenario.cost(selection):.4f}"
         assert abs(float(cost) - expected) < 0.001
         assert int(suboptimal) == len(set(selection) & {"ch1", "ch3", "ch6", "ch9", "ch10"})
     assert "two policies lose 0.324 and 0.295" in page.one("section", id="claims").words
 
 
-def test_tables_1_and_2(page: Element) -> None:
+def test_tables_1_and_2_are_those_of_the_presets(page: Element) -> None:
     first = table_in(page, "tables", "Table I")[1:]
     second = table_in(page, "tables", "Table II")[1:]
     for i, name in enumerate(SCENARIOS):
@@ -326,7 +330,7 @@ def test_tables_1_and_2(page: Element) -> None:
         assert second[2 * i + 1] == [name, "printed", *map(str, preset.printed_means)]
 
 
-def test_tuned_parameters_table(page: Element, whole: Path) -> None:
+def test_tuned_parameters_are_those_of_the_tuning_studies(page: Element, whole: Path) -> None:
     head, *rows = table_in(page, "run", "Tuned parameters")
     assert head == ["Reading", *SCENARIOS]
     assert [TITLES[row[0]] for row in rows] == [*stored.POLICIES, *(k for k in stored.MAP.values() if "-0" in k)]
@@ -339,7 +343,7 @@ def test_tuned_parameters_table(page: Element, whole: Path) -> None:
             assert cell == expected, (key, preset)
 
 
-def test_list_of_studies(page: Element, whole: Path) -> None:
+def test_run_section_lists_sizes_versions_and_times(page: Element, whole: Path) -> None:
     text = page.one("section", id="run").words
     assert "110 slots, K = 10 channels, contexts of 8 uniform entries, M = 5 users, seed 0." in text
     assert (
@@ -371,7 +375,7 @@ def test_readings_are_counted_and_listed(page: Element) -> None:
     assert [e.words for e in place.all("dd")] == [f"{reading.knows}." for reading in READINGS]
 
 
-# --- a page that can travel alone ------------------------------------------------------------------------------------
+# --- a self-contained page -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["whole", "partial"])
@@ -386,7 +390,7 @@ def test_report_loads_no_external_resources(either: Path) -> None:
             address = element.attributes.get(name)
             if address is None:
                 continue
-            if element.tag == "a" and address.startswith("figures/"):  # where there are no scripts
+            if element.tag == "a" and address.startswith("figures/"):  # links for readers without scripts
                 assert (either / address).is_file()
             else:
                 assert urlsplit(address).scheme == "data" or address.startswith("#"), address
@@ -409,7 +413,7 @@ def test_internal_links_have_targets(either: Path) -> None:
     )
 
 
-def test_accessibility_attributes(either: Path) -> None:
+def test_report_has_accessibility_attributes(either: Path) -> None:
     document = read(either)
     assert document.one("html").attributes["lang"] == "en"
     assert document.one("h1").words
@@ -441,7 +445,7 @@ def test_missing_parts_are_listed(page: Element, partial: Path) -> None:
     assert notes[1].startswith("This reproduction is not complete. Missing: ")
     assert [meaning in notes[1] for meaning in PARTS.values()] == [part != "figure4" for part in PARTS]
     assert [e.attributes["id"] for e in document.all("figure")] == ["figure4"]
-    kept = {"mine.svg", *(f"figure4.{kind}" for kind in ("csv", "png", "svg"))}  # what is the user's stays
+    kept = {"mine.svg", *(f"figure4.{kind}" for kind in ("csv", "png", "svg"))}  # files of the user are kept
     assert {p.name for p in (partial / "figures").iterdir()} == kept
     with (partial / "claims.csv").open(newline="") as file:
         assert {row["claim"] for row in csv.DictReader(file)} == {"C4", "C5"}
@@ -465,8 +469,8 @@ def test_figure_of_a_part_does_not_depend_on_other_parts(whole: Path, partial: P
         name = f"figures/figure4.{kind}"
         assert (partial / name).read_bytes() == (whole / name).read_bytes()
     with (whole / "claims.csv").open() as file:
-        own = [line for line in file if line.startswith(("claim,", "C4,", "C5,"))]
-    assert (partial / "claims.csv").read_text() == "".join(own)
+        expected = [line for line in file if line.startswith(("claim,", "C4,", "C5,"))]
+    assert (partial / "claims.csv").read_text() == "".join(expected)
 
 
 def test_listed_replications_are_those_of_the_data(
@@ -513,14 +517,14 @@ def test_small_size_is_called_a_short_version(
 
 
 @pytest.fixture(scope="module")
-def pictures(page: Element) -> list[str]:
+def images(page: Element) -> list[str]:
     uris = [e.attributes["src"] for e in page.all("img")] + [e.attributes["srcset"] for e in page.all("source")]
     return [base64.b64decode(uri.partition(",")[2]).decode() for uri in uris]
 
 
-def test_svg_has_light_and_dark_colours(pictures: list[str]) -> None:
-    assert len(pictures) == 2 * len(NAMES)
-    for text in pictures:
+def test_svg_has_light_and_dark_colours(images: list[str]) -> None:
+    assert len(images) == 2 * len(NAMES)
+    for text in images:
         root = ElementTree.fromstring(text)
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         style = root[0]
@@ -533,8 +537,8 @@ def test_svg_has_light_and_dark_colours(pictures: list[str]) -> None:
         assert drawn - set(DARK) <= {"#000000"} - set(re.findall(r"<text[^>]*(#[0-9a-f]{6})", text))
 
 
-def test_svg_contains_no_date(pictures: list[str]) -> None:
-    for text in pictures:
+def test_svg_contains_no_date(images: list[str]) -> None:
+    for text in images:
         assert "dc:date" not in text
         assert not re.search(r"\b20\d\d-\d\d", text)
         assert "<dc:title>" in text

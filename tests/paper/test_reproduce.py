@@ -58,7 +58,7 @@ def figure4(whole: Path, tmp_path: Path) -> Path:
     return stored.some_studies(whole, tmp_path / "out", stored.FIGURE_4_STUDIES.fullmatch, tasks=True)
 
 
-# --- the whole -------------------------------------------------------------------------------------------------------
+# --- all parts -------------------------------------------------------------------------------------------------------
 
 
 def test_complete_reproduction_has_all_parts(whole: Path) -> None:
@@ -103,7 +103,7 @@ def test_static_and_contextual_regret_compare_alike(whole: Path) -> None:
     np.testing.assert_allclose(neural, expected[: SIZE.neural], rtol=0, atol=1e-9)
 
 
-# --- the same numbers ------------------------------------------------------------------------------------------------
+# --- equal results ---------------------------------------------------------------------------------------------------
 
 
 def test_results_do_not_depend_on_threads_or_other_parts(whole: Path, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_fewer_tuning_replications_choose_the_same_when_run_and_when_stored(tmp_
     assert StoredStudies(folder).parts == ["figure3"]
 
 
-# --- stopped ---------------------------------------------------------------------------------------------------------
+# --- interrupted runs ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [0.1, 0.6], ids=["while tuning", "later"])
@@ -206,7 +206,7 @@ def test_interrupted_reproduction_continues_with_equal_results(whole: Path, tmp_
     with pytest.raises(InputError, match="S1-rca-sensed-beta: not finished; `idleband reproduce` continues it"):
         StoredStudies(folder).with_beta(SENSED)
     reproduce(folder, SIZE, ["figure4"])
-    assert kept.items() < tasks(folder).items()  # what was finished is not done again
+    assert kept.items() < tasks(folder).items()  # finished tasks are not repeated
     check_same(folder, whole)
 
 
@@ -214,16 +214,18 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from idleband.paper.reproduce import reproduce
+from idleband.progress import Progress
 from tests.paper.stored import SIZE
 
-left = [int(sys.argv[2])]
+class Killer(Progress):
+    left = int(sys.argv[2])
 
-def progress(work):
-    left[0] -= 1
-    if left[0] == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+    def advance(self, slots):
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-reproduce(Path(sys.argv[1]), SIZE, ["figure4"], threads=2, progress=progress)
+reproduce(Path(sys.argv[1]), SIZE, ["figure4"], threads=2, progress=Killer())
 """
 
 
@@ -251,15 +253,15 @@ def copied_settings(whole: Path, place: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("size", "says"),
+    ("size", "message"),
     [
         (replace(SIZE, horizon=300), r"holds another reproduction \(horizon 110, not 300\); choose another folder"),
         (replace(SIZE, seed=1), r"holds another reproduction \(seed 0, not 1\); choose another folder"),
     ],
 )
-def test_folder_of_another_reproduction_is_not_changed(whole: Path, tmp_path: Path, size: Size, says: str) -> None:
+def test_folder_of_another_reproduction_is_not_changed(whole: Path, tmp_path: Path, size: Size, message: str) -> None:
     folder = copied_settings(whole, tmp_path / "out")
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         reproduce(folder, size, ["figure4"])
     assert [p.name for p in folder.iterdir()] == ["reproduction.toml"]
     assert read_settings(folder) == SIZE
@@ -273,8 +275,8 @@ def test_other_numbers_of_replications_are_accepted(whole: Path, tmp_path: Path)
 
 def test_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
-    for folder, says in ((tmp_path / "file", "file: is a file"), (tmp_path / "file/out", "file, which is a file")):
-        with pytest.raises(InputError, match=says):
+    for folder, message in ((tmp_path / "file", "file: is a file"), (tmp_path / "file/out", "file, which is a file")):
+        with pytest.raises(InputError, match=message):
             reproduce(folder, SIZE, ["figure4"])
     assert (tmp_path / "file").read_text() == "precious"
     (tmp_path / "out").mkdir()
@@ -296,7 +298,7 @@ def changed(**values: object) -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"),
+    ("damage", "message"),
     [
         (lambda text: text[:-5], "reproduction.toml: not valid TOML|seed"),
         (lambda text: "", "reproduction.toml: empty"),
@@ -311,13 +313,13 @@ def changed(**values: object) -> Callable[[str], str]:
         (changed(seed=-1), "reproduction.toml: seed = -1: must be a whole number from 0 to"),
     ],
 )
-def test_damaged_settings_are_named(whole: Path, tmp_path: Path, damage: Callable[[str], str], says: str) -> None:
+def test_damaged_settings_are_named(whole: Path, tmp_path: Path, damage: Callable[[str], str], message: str) -> None:
     folder = copied_settings(whole, tmp_path / "out")
     settings = folder / "reproduction.toml"
     settings.write_text(damage(settings.read_text()))
     before = settings.read_bytes()
     for call in (write_report, lambda folder: reproduce(folder, SIZE, ["figure4"])):
-        with pytest.raises(InputError, match=says) as caught:
+        with pytest.raises(InputError, match=message) as caught:
             call(folder)
         assert "\n" not in str(caught.value)
     assert [p.name for p in folder.iterdir()] == ["reproduction.toml"]
@@ -333,13 +335,13 @@ def test_report_of_an_empty_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("results.parquet", "results.parquet: damaged"), ("manifest.json", "manifest.json: damaged")]
+    ("name", "message"), [("results.parquet", "results.parquet: damaged"), ("manifest.json", "manifest.json: damaged")]
 )
-def test_damaged_study_is_named(whole: Path, tmp_path: Path, name: str, says: str) -> None:
+def test_damaged_study_is_named(whole: Path, tmp_path: Path, name: str, message: str) -> None:
     folder = stored.some_studies(whole, tmp_path / "out", lambda name: name == "S1-slot-played-tuning")
     file = folder / "studies/S1-slot-played-tuning" / name
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(InputError, match=f"S1-slot-played-tuning/{says}"):
+    with pytest.raises(InputError, match=f"S1-slot-played-tuning/{message}"):
         write_report(folder)
 
 
@@ -354,7 +356,7 @@ def test_sizes_are_checked() -> None:
             check_size(where="--", **{key: value})
 
 
-# --- parts of it -----------------------------------------------------------------------------------------------------
+# --- complete parts --------------------------------------------------------------------------------------------------
 
 WITHOUT = {
     "S3-slot-played-neural": ["figure3", "figure4", "readings", "map"],
@@ -380,7 +382,7 @@ def test_only_complete_parts_count(whole: Path, tmp_path: Path, monkeypatch: pyt
         for place in (whole / "studies").iterdir():
             if place.name != missing:
                 (folder / "studies" / place.name).symlink_to(place)
-        (folder / "studies" / missing).mkdir()  # begun, and no manifest yet
+        (folder / "studies" / missing).mkdir()  # started, without a manifest
         assert StoredStudies(folder).parts == parts, missing
 
 

@@ -81,7 +81,7 @@ def test_summary_of_c3_uses_all_numbers_of_users() -> None:
     assert row["C3b"] == [SummaryCell("MP-LUCB", "undecided"), SummaryCell("MP-NUCB", "undecided")]
 
 
-def test_readings_are_in_their_order() -> None:
+def test_readings_have_a_fixed_order() -> None:
     claims = [judged("C4", reading, "MP-LUCB", "holds", "") for reading in READINGS[::-1]]
     assert [reading for reading, _ in summary(claims)] == list(READINGS)
 
@@ -92,7 +92,7 @@ def test_sentences_count_the_verdicts() -> None:
         *both("C1", READINGS[3], "MP-LUCB", "fails"),
         *both("C1", MAIN, "MP-NUCB", "undecided"),
         judged("C4", MAIN, "MP-LUCB", "undecided", ""),
-        *both("C1", MAP[0], "MP-LUCB", "undecided"),  # a world of the map is not a reading
+        *both("C1", MAP[0], "MP-LUCB", "undecided"),  # other values of the map are not readings
     ]
     short = in_short(claims)
     assert set(short) == set(CLAIMS)
@@ -122,7 +122,7 @@ def test_no_map_sentence_where_a_reading_is_missing(missing: int) -> None:
     assert "\n\n\n" not in summary_markdown(claims, SIZE)
 
 
-def test_summary_without_verdicts() -> None:
+def test_summary_without_verdicts_contains_the_worked_example() -> None:
     assert summary([]) == []
     assert map_in_short([]) == ""
     _, worked = claims_csv([]).splitlines()

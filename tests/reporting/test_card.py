@@ -26,7 +26,7 @@ def long_run_share(matrix: list[list[float]]) -> np.ndarray:
     return np.linalg.matrix_power(np.array(matrix), 10_000)[0]
 
 
-def test_properties_of_s4() -> None:
+def test_card_of_s4_has_the_exact_properties() -> None:
     preset, data = PRESETS["S4"], card(ib.scenario("S4"))
     p01, p10 = np.array(preset.p01), np.array(preset.p10)
     share = p01 / (p01 + p10)
@@ -46,12 +46,12 @@ def test_properties_of_s4() -> None:
 
 
 def test_theta_is_that_of_replication_0_of_the_seed() -> None:
-    world = ib.scenario("S4")
-    assert card(world, seed=5)["theta"] == world.theta(5, 0)[0].tolist()
-    assert card(world, seed=5)["theta"] != card(world, seed=6)["theta"]
+    scenario = ib.scenario("S4")
+    assert card(scenario, seed=5)["theta"] == scenario.theta(5, 0)[0].tolist()
+    assert card(scenario, seed=5)["theta"] != card(scenario, seed=6)["theta"]
 
 
-def test_properties_of_a_three_state_scenario() -> None:
+def test_card_of_three_states_has_the_exact_properties() -> None:
     data = card(ib.scenario(THREE))
     stationary = [long_run_share(matrix) for matrix in THREE["transition"]]
     h = np.array([0.0, 0.4, 1.0])
@@ -64,7 +64,7 @@ def test_properties_of_a_three_state_scenario() -> None:
         pairs = distribution[:, None] * np.array(matrix)  # P(state now, state next)
         mean, square = distribution @ h, distribution @ h**2
         assert found == pytest.approx((h @ pairs @ h - mean**2) / (square - mean**2))
-    # n = x1 + x2 < 1 half of the time; n = -(x1 + x2) / 2 is always below 0 and makes every state pay.
+    # n = x1 + x2 < 1 half of the time; n = -(x1 + x2) / 2 is always below 0, so every reward is 1.
     assert data["clear"] == pytest.approx([0.5, 1.0])
     assert data["mean_with_perturbation"] == pytest.approx([0.1 + 0.9 * 0.5 * stationary[0][2], 1.0])
     assert data["best_with_perturbation"] == [1]
@@ -72,13 +72,13 @@ def test_properties_of_a_three_state_scenario() -> None:
     assert data["theta"] == THREE["perturbation"]["theta"]
 
 
-@pytest.mark.parametrize("world", [ib.scenario("S4"), ib.scenario(THREE)], ids=["S4", "three"])
-def test_card_contains_the_scenario_as_plain_data(world: ib.Scenario) -> None:
-    data = json.loads(json.dumps(card(world), allow_nan=False))
-    assert {key: data[key] for key in world.to_dict()} == json.loads(json.dumps(world.to_dict()))
+@pytest.mark.parametrize("scenario", [ib.scenario("S4"), ib.scenario(THREE)], ids=["S4", "three"])
+def test_card_contains_the_scenario_as_plain_data(scenario: ib.Scenario) -> None:
+    data = json.loads(json.dumps(card(scenario), allow_nan=False))
+    assert {key: data[key] for key in scenario.to_dict()} == json.loads(json.dumps(scenario.to_dict()))
 
 
-def test_text_of_s4() -> None:
+def test_text_of_s4_lists_channels_and_best_sets() -> None:
     lines = card_text(card(ib.scenario("S4"))).split("\n")
     assert lines[0] == "S4: 10 channels, 5 assigned per slot"
     assert "clear = 0.7" in lines[3]
@@ -104,17 +104,17 @@ def test_no_upper_bound_where_all_channels_are_sensed() -> None:
     assert "upper bound" not in card_text(data)
 
 
-def test_text_of_other_scenarios() -> None:
+def test_text_omits_what_a_scenario_does_not_have() -> None:
     three = card_text(card(ib.scenario(THREE)))
     assert "states" in three
     assert "p01" not in three
-    assert "\ntheta " not in three  # one per channel: too much for a line
+    assert "\ntheta " not in three  # one per channel: too long for a line
     none = card_text(card(ib.scenario("S4", perturbation="none")))
     assert "perturbation  none: n = 0\n" in none
     assert "theta" not in none
 
 
-def test_text_of_another_perturbation_model() -> None:
+def test_text_contains_the_formula_of_the_perturbation_model() -> None:
     words = " ".join(card_text(card(ib.scenario("S4", perturbation="quadratic"))).split())
     assert "perturbation quadratic: n = 0.5 + c z^2, z = a . (x - 1/2), theta = (c, a); clear = 0.7 theta [" in words
     assert len(words.partition(" theta [")[2].partition("]")[0].split(", ")) == 9

@@ -1,4 +1,4 @@
-"""Figures show the data."""
+"""Figures of rewards, regret and prediction errors contain the data."""
 
 import dataclasses
 import struct
@@ -133,7 +133,7 @@ def test_one_replication_has_no_band(lone: ib.Study) -> None:
     assert axes.get_title().endswith("mean of 1 replication")
 
 
-def test_regret_title_and_legend(study: ib.Study) -> None:
+def test_regret_figure_has_title_and_legend(study: ib.Study) -> None:
     axes = axes_of(study)
     assert axes.get_title().startswith("S1: regret against the best fixed channels")
     assert axes.get_title().endswith("K = 10 channels, M = 5 users, mean of 4 replications with 95% bands")
@@ -156,7 +156,7 @@ def test_figure_is_written_as_png_and_svg(study: ib.Study, tmp_path: Path) -> No
     assert size_of_png(png.read_bytes()) == (1440, 810)
     root = ElementTree.parse(svg).getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    comments = svg.read_text()  # text is drawn as outlines, each with its words beside it as a comment
+    comments = svg.read_text()  # text is drawn as outlines and repeated in comments
     assert all(f"<!-- {label} -->" in comments for label in study.labels)
 
 
@@ -181,7 +181,7 @@ def test_unknown_regret_reference_is_refused(study: ib.Study) -> None:
         regret_figure(study.scenario, study.results, "best")
 
 
-def test_every_policy_has_its_own_colour_and_dash() -> None:
+def test_every_policy_has_a_different_colour_and_dash() -> None:
     labels = [*PACKAGE, *(ib.policy("mp-ucb", L=L).label for L in (0.1, 0.2, 0.3))]
     drawn = ib.compare("S1", ["mp-random"], horizon=10, replications=1)["mp-random"]
     results = [dataclasses.replace(drawn, label=label) for label in labels]
@@ -199,8 +199,8 @@ def test_every_policy_has_its_own_colour_and_dash() -> None:
 
 @pytest.fixture(scope="module")
 def found() -> list[ib.Learned]:
-    world = ib.scenario("S1", perturbation="quadratic")
-    return [ib.learned(world, "mp-lucb", beta=beta, horizon=300, replications=2) for beta in (1.0, 0.5)]
+    scenario = ib.scenario("S1", perturbation="quadratic")
+    return [ib.learned(scenario, "mp-lucb", beta=beta, horizon=300, replications=2) for beta in (1.0, 0.5)]
 
 
 def test_errors_are_drawn_over_time(found: list[ib.Learned]) -> None:
@@ -253,5 +253,5 @@ def test_figure_name_may_contain_a_dot(found: list[ib.Learned], tmp_path: Path) 
 
 
 def test_policy_that_never_played_can_be_drawn() -> None:
-    world = ib.scenario("S1", availability=[[0] * 10])
-    learned_figure([ib.learned(world, "mp-lucb", horizon=20, replications=1)]).canvas.draw()
+    scenario = ib.scenario("S1", availability=[[0] * 10])
+    learned_figure([ib.learned(scenario, "mp-lucb", horizon=20, replications=1)]).canvas.draw()

@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def exact_below(theta: Floats, level: float) -> float:
-    """The corner sum in exact arithmetic, with the same reflection of negative entries."""
+    """Return the sum over corners in exact arithmetic, with negative entries reflected."""
     weights = [Fraction(abs(float(w))) for w in theta if w != 0]
     over = Fraction(level) + sum(Fraction(-float(w)) for w in theta if w < 0)
     if not weights:
@@ -29,7 +29,7 @@ def exact_below(theta: Floats, level: float) -> float:
 
 
 def irwin_hall(d: int, level: Fraction) -> float:
-    """P(the sum of d uniforms < level), exactly, for any d."""
+    """Return P(sum of d uniforms < level), computed exactly for any d."""
     terms = ((-1) ** k * math.comb(d, k) * (level - k) ** d for k in range(math.floor(level) + 1))
     return float(sum(terms, Fraction(0)) / math.factorial(d))
 
@@ -56,8 +56,8 @@ thetas = st.lists(entries, min_size=1, max_size=6).map(np.array)
         ([1.0, 1.0, 1.0], 1.5, 0.5),
         ([1.0, 1.0, 1.0], 2.0, 5 / 6),
         ([0.0, 2.0, 0.0], 0.5, 0.25),  # zeros drop out
-        ([0.0, 0.0], 1.0, 1.0),  # n is 0, always
-        ([0.0, 0.0], 0.0, 0.0),  # and not below 0
+        ([0.0, 0.0], 1.0, 1.0),  # n is always 0
+        ([0.0, 0.0], 0.0, 0.0),  # n is not below 0
         ([0.0, 0.0], -0.5, 0.0),
         ([-1.0], -0.25, 0.75),  # negative entries are reflected
         ([-1.0], 0.0, 1.0),
@@ -67,7 +67,7 @@ thetas = st.lists(entries, min_size=1, max_size=6).map(np.array)
         ([-1.0, 0.0, -1.0], -1.5, 0.125),
     ],
 )
-def test_below_on_hand_cases(theta: list[float], level: float, expected: float) -> None:
+def test_below_equals_values_computed_by_hand(theta: list[float], level: float, expected: float) -> None:
     found, error = below(np.array(theta), level)
     assert found == pytest.approx(expected, abs=1e-12)
     assert error == 0
@@ -89,7 +89,7 @@ def test_below_equals_exact_arithmetic(theta: Floats, level: float) -> None:
         [1.0, 0.5, 1e-9],
         [0.2] * 18,
     ],
-    ids=["prototype", "signs", "twelve", "unlike", "eighteen"],
+    ids=["prototype", "signs", "twelve", "small entry", "eighteen"],
 )
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
 def test_below_agrees_with_sampling(theta: list[float], level: float) -> None:
@@ -102,9 +102,9 @@ def test_below_agrees_with_sampling(theta: list[float], level: float) -> None:
 
 
 @pytest.mark.parametrize("tiny", [1e-6, 1e-9, 1e-100, 5e-324])
-def test_below_with_entries_of_very_unlike_size(tiny: float) -> None:
-    """The corner sum cancels, so a sample answers and says how well: the tiny entries do not move the answer by more
-    than their size."""
+def test_below_with_entries_of_very_different_size(tiny: float) -> None:
+    """The sum over corners cancels, so a sample is used, with its standard error. The tiny entries change the result by
+    no more than their size."""
     found, error = below(np.array([1.0, tiny, 0.5, tiny, tiny, 1.0]), 1.0)
     assert 0 < error <= 0.5 / math.sqrt(SAMPLES)
     assert abs(found - exact_below(np.array([1.0, 0.5, 1.0]), 1.0)) < 5 * error + 10 * tiny
@@ -120,13 +120,13 @@ def test_below_in_many_dimensions_is_sampled_with_its_error(d: int, level: int) 
 
 
 @given(thetas, st.floats(-4, 4), st.floats(0, 4))
-def test_below_rises_with_the_level(theta: Floats, level: float, more: float) -> None:
+def test_below_increases_with_the_level(theta: Floats, level: float, more: float) -> None:
     (low, error), (high, other) = below(theta, level), below(theta, level + more)
     assert low <= high + 1e-9 + 5 * (error + other)
 
 
 @given(thetas, st.floats(-4, 4))
-def test_below_of_the_mirror_image(theta: Floats, level: float) -> None:
+def test_below_of_the_negated_theta_is_the_complement(theta: Floats, level: float) -> None:
     """P(-n < -level) = P(n > level), and n has no atoms unless theta is zero."""
     if not np.any(theta):
         return
@@ -150,9 +150,9 @@ def test_within_equals_exact_arithmetic(theta: Floats, cuts: list[float]) -> Non
 @pytest.mark.parametrize(
     ("theta", "slices"),
     [(np.full(20, 0.25), 3), (np.array([1.0, -0.7, 0.4]), 200), (np.array([1.0, 1e-9, 0.5, 1e-9, 1.0]), 2)],
-    ids=["many dimensions", "many slices", "unlike"],
+    ids=["many dimensions", "many slices", "small entries"],
 )
-def test_within_is_sampled_with_its_error_where_it_must_be(theta: Floats, slices: int) -> None:
+def test_within_uses_a_sample_where_the_exact_sum_is_unsuitable(theta: Floats, slices: int) -> None:
     edges = np.linspace(float(theta.clip(max=0).sum()), float(theta.clip(min=0).sum()), 2 * slices + 1)
     low, high = edges[:-1:2], edges[1::2]
     found, error = within(theta, low, high)

@@ -1,4 +1,4 @@
-"""Channels: their distributions against linear algebra, and the kernels that move them on hand cases."""
+"""Markov channels: stationary distributions against linear algebra, and kernels of transitions on small examples."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,12 @@ from idleband.scenario.markov import autocorrelation, cumulative, gilbert_elliot
 
 Floats = npt.NDArray[np.float64]
 
-LAST = 1 - 2.0**-53  # the largest uniform draw there is
+LAST = 1 - 2.0**-53  # the largest possible uniform draw
 
 
 @st.composite
 def chains(draw: st.DrawFn) -> Floats:
-    """Irreducible chains of 1 to 6 states: a way round all states, and any other moves; some are periodic."""
+    """Draw irreducible chains of 1 to 6 states: a cycle through all states, and others; some are periodic."""
     S = draw(st.integers(1, 6))
     weights = np.array(draw(st.lists(st.one_of(st.just(0.0), st.floats(0.05, 1.0)), min_size=S * S, max_size=S * S)))
     weights = weights.reshape(S, S)
@@ -28,12 +28,11 @@ def chains(draw: st.DrawFn) -> Floats:
 probabilities = st.floats(1e-12, 1.0)
 
 
-# --- stationary distributions
-# -------------------------------------------------------------------------------------------------
+# --- stationary distributions ---------------------------------------------------------------------------------------
 
 
 @given(chains())
-def test_stationary_model_is_the_eigenvector(P: Floats) -> None:
+def test_stationary_distribution_is_the_eigenvector(P: Floats) -> None:
     values, vectors = np.linalg.eig(P.T)
     vector = np.real(vectors[:, np.argmin(np.abs(values - 1))])
     distribution = stationary(P)
@@ -44,15 +43,15 @@ def test_stationary_model_is_the_eigenvector(P: Floats) -> None:
 
 
 @given(probabilities, probabilities)
-def test_stationary_model_of_two_states_has_full_precision(p01: float, p10: float) -> None:
-    """Also where a chain hardly moves, and an eigenvector has few digits left."""
+def test_stationary_distribution_of_two_states_has_full_precision(p01: float, p10: float) -> None:
+    """Transition probabilities may be so small that a computed eigenvector would lose most digits."""
     np.testing.assert_allclose(
         stationary(gilbert_elliott(p01, p10)), [p10 / (p01 + p10), p01 / (p01 + p10)], rtol=1e-14
     )
 
 
-def test_stationary_model_of_a_slow_birth_and_death_chain() -> None:
-    """Each state is 10^4 times rarer than the one before, down to 10^-20: no entry is lost."""
+def test_stationary_distribution_of_a_slow_birth_death_chain() -> None:
+    """Each state is 10^4 times rarer than the one before, down to 10^-20; every entry is accurate."""
     up, down = 1e-6, 1e-2
     P = np.diag([up] * 5, 1) + np.diag([down] * 5, -1)
     P += np.diag(1 - P.sum(axis=1))
@@ -74,7 +73,7 @@ def test_probability_too_small_for_a_stationary_distribution_is_refused() -> Non
     np.testing.assert_allclose(stationary(gilbert_elliott(1.0, 1e-100)), [0, 1], atol=1e-99)
 
 
-def test_many_rare_moves_do_not_overflow() -> None:
+def test_many_rare_transitions_do_not_overflow() -> None:
     P = np.diag([0.5] * 5, 1) + np.diag([1e-100] * 5, -1)
     P += np.diag(1 - P.sum(axis=1))
     np.testing.assert_allclose(stationary(P), [0, 0, 0, 0, 0, 1], atol=1e-99)
@@ -90,19 +89,19 @@ def test_many_rare_moves_do_not_overflow() -> None:
         ([[0.0, 1.0], [1.0, 0.0]], True),  # periodic
         ([[0, 1, 0], [0, 0, 1], [1, 0, 0]], True),  # periodic
         ([[0, 0.5, 0, 0.5], [0.5, 0, 0.5, 0], [0, 0.5, 0, 0.5], [0.5, 0, 0.5, 0]], True),  # periodic
-        ([[1.0, 0.0], [0.0, 1.0]], False),  # two worlds
-        ([[1.0, 0.0], [0.5, 0.5]], False),  # one way
-        ([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0.5, 0.5]], False),  # state 2 is left for good
-        (np.eye(7, k=1) + np.eye(7, k=-6), True),  # a long way round
+        ([[1.0, 0.0], [0.0, 1.0]], False),  # two separate states
+        ([[1.0, 0.0], [0.5, 0.5]], False),  # state 0 is absorbing
+        ([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0.5, 0.5]], False),  # state 2 is transient
+        (np.eye(7, k=1) + np.eye(7, k=-6), True),  # one long cycle
         (np.eye(7, k=1) + np.diag([0, 0, 0, 0, 0, 0, 1]), False),
     ],
 )
-def test_irreducible(P: list[list[float]], expected: bool) -> None:
+def test_irreducible_of_small_chains(P: list[list[float]], expected: bool) -> None:
     assert irreducible(np.array(P, float)) is expected
 
 
 @given(st.integers(1, 6), st.integers(0, 2**36 - 1))
-def test_irreducible_is_strongly_connected(S: int, bits: int) -> None:
+def test_irreducible_means_strongly_connected(S: int, bits: int) -> None:
     pattern = np.array([float(bits >> i & 1) for i in range(S * S)]).reshape(S, S)
     count, _ = connected_components(pattern, directed=True, connection="strong")
     assert irreducible(pattern) is (count == 1)
@@ -133,7 +132,7 @@ def test_autocorrelation_of_a_constant_is_zero() -> None:
     assert autocorrelation(gilbert_elliott(0.5, 0.25), np.array([1.0, 1.0])) == 0
 
 
-# --- the kernels that move states ------------------------------------------------------------------------------------
+# --- kernels of transitions ------------------------------------------------------------------------------------------
 
 
 def next_state(P: Floats, state: int, u: float, S: int | None = None) -> int:
@@ -145,7 +144,7 @@ def next_state(P: Floats, state: int, u: float, S: int | None = None) -> int:
 @pytest.mark.parametrize(
     ("u", "expected"), [(0.0, 0), (0.25 - 2**-54, 0), (0.25, 1), (0.75 - 2**-53, 1), (0.75, 2), (LAST, 2)]
 )
-def test_a_draw_is_counted_against_the_rows_limits(u: float, expected: int) -> None:
+def test_next_state_is_found_by_cumulative_probabilities(u: float, expected: int) -> None:
     P = np.array([[0.25, 0.5, 0.25], [1, 0, 0], [0, 1, 0]])
     assert next_state(P, 0, u) == expected
     assert next_state(P, 1, u) == 0
@@ -156,8 +155,8 @@ def test_a_draw_is_counted_against_the_rows_limits(u: float, expected: int) -> N
 
 
 @given(chains(), st.data(), st.floats(0, LAST))
-def test_only_moves_of_some_chance_happen(P: Floats, data: st.DataObject, u: float) -> None:
-    """Padding for longer chains beside this one is never entered either."""
+def test_transitions_of_probability_zero_do_not_happen(P: Floats, data: st.DataObject, u: float) -> None:
+    """States that only pad the table are not entered either."""
     state = data.draw(st.integers(0, len(P) - 1))
     S = max(2, len(P) + data.draw(st.integers(0, 2)))
     moved = next_state(P, state, u, S)
@@ -165,7 +164,7 @@ def test_only_moves_of_some_chance_happen(P: Floats, data: st.DataObject, u: flo
     assert below - 1e-12 <= u <= below + P[state, moved] + 1e-12
 
 
-def test_every_channel_moves_by_its_own_draw() -> None:
+def test_every_channel_uses_a_separate_draw() -> None:
     swap, stay = gilbert_elliott(1.0, 1.0), gilbert_elliott(1e-12, 1e-12)
     limits = np.array([cumulative(P, 2) for P in (swap, stay, swap)])
     s = np.array([0, 1, 1])
@@ -173,5 +172,5 @@ def test_every_channel_moves_by_its_own_draw() -> None:
     assert s.tolist() == [1, 1, 0]
 
 
-def test_a_row_that_is_a_little_short_enters_no_forbidden_state() -> None:
+def test_row_that_sums_to_slightly_less_than_1_enters_no_forbidden_state() -> None:
     assert next_state(np.array([[0.5, 0.5 - 5e-10, 0], [0, 0.5, 0.5], [0.5, 0.5, 0]]), 0, LAST) == 1

@@ -1,4 +1,4 @@
-"""What each model says of itself against sampling and closed forms, and the thetas that are drawn for it."""
+"""Perturbation models: values, probabilities and means against sampling and closed forms, and drawn thetas."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tests.scenario.test_halfspace_volume import exact_below
 
 Floats = npt.NDArray[np.float64]
 
-# The models once more, as they are written down: contexts as rows.
+# The formulas of the models, written independently; contexts are rows.
 FORMULAS: dict[str, Callable[[Floats, Floats], Floats]] = {
     "none": lambda theta, x: np.zeros(len(x)),
     "linear": lambda theta, x: x @ theta,
@@ -27,12 +27,11 @@ NONLINEAR = ["quadratic", "cosine"]
 NO_FAULT = np.zeros(4)
 
 
-# --- what a model says of itself
-# ---------------------------------------------------------------------------------------
+# --- values, probabilities, means and bounds of a model -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("model", "kind"), list(enumerate(FORMULAS)))
-def test_perturb_is_the_formula(model: int, kind: str) -> None:
+def test_perturb_equals_the_formula(model: int, kind: str) -> None:
     assert (PERTURBATION_MODELS[kind].number, PERTURBATION_MODELS[kind].name) == (model, kind)
     rng = np.random.default_rng(1)
     theta, x, n = rng.normal(size=(3, PERTURBATION_MODELS[kind].size(4))), rng.random((3, 4)), np.full(3, np.nan)
@@ -51,7 +50,7 @@ def test_perturb_compiled_equals_interpreted(kind: str) -> None:
     np.testing.assert_array_equal(compiled, interpreted)
 
 
-def test_perturb_on_hand_cases() -> None:
+def test_perturb_equals_values_computed_by_hand() -> None:
     x, n = np.array([[0.0, 1.0]]), np.full(1, np.nan)
     for model, theta, expected in (
         (NONE, [5.0, 5.0], 0.0),
@@ -65,17 +64,17 @@ def test_perturb_on_hand_cases() -> None:
         assert n[0] == pytest.approx(expected, abs=1e-15), (model, theta)
 
 
-GIVEN = {
+THETAS = {
     "quadratic": [[2.0, 1.0], [5.0, 0.6, -0.8], [-3.0, 0.5, 0.5, 0.7], [0.0, 1.0, 1.0], [4.0, 0.0, 0.0], [-1e-3, 1.0]],
     "cosine": [[0.6, 1.0], [0.9, 0.6, -0.8], [0.2, 3.0, -2.0, 0.5], [0.4, 0.0, 0.0], [1.0, 100.0], [0.7, 0.05]],
     "linear": [[0.5, 1.0, -0.7]],
     "none": [[0.0, 0.0]],
 }
-CASES = [(kind, theta) for kind, thetas in GIVEN.items() for theta in thetas]
+MODELS = [(kind, theta) for kind, thetas in THETAS.items() for theta in thetas]
 
 
-@pytest.mark.parametrize(("kind", "theta"), CASES, ids=[f"{kind} {theta}" for kind, theta in CASES])
-def test_chances_means_and_bounds_agree_with_sampling(kind: str, theta: list[float]) -> None:
+@pytest.mark.parametrize(("kind", "theta"), MODELS, ids=[f"{kind} {theta}" for kind, theta in MODELS])
+def test_probabilities_means_and_bounds_agree_with_sampling(kind: str, theta: list[float]) -> None:
     model, row = PERTURBATION_MODELS[kind], np.array(theta)
     d, samples = len(theta) - (kind in NONLINEAR), 200_000
     n = FORMULAS[kind](row, np.random.default_rng(5).random((samples, d)))
@@ -83,7 +82,9 @@ def test_chances_means_and_bounds_agree_with_sampling(kind: str, theta: list[flo
     assert abs(n.mean() - mean) <= 5 * (n.std() / math.sqrt(samples) + error) + 1e-12
     least, most = model.bounds(row)
     assert least - 1e-12 <= n.min() <= n.max() <= most + 1e-12
-    assert most - n.max() + n.min() - least <= 0.2 * (most - least) + 1e-12  # and no wider than they need to be
+    assert (
+        most - n.max() + n.min() - least <= 0.2 * (most - least) + 1e-12
+    )  # the bounds are not much wider than necessary
     for level in (-1.0, 0.0, 0.3, 0.5, 0.7, 1.0, 1.3, 2.0):
         p, error = model.probability_below(row, d, level)
         share = float(np.mean(n < level))
@@ -98,8 +99,8 @@ def test_chances_means_and_bounds_agree_with_sampling(kind: str, theta: list[flo
         ("quadratic", [2.0, 1.0], 1.0, 1.0),
         ("quadratic", [2.0, 1.0], 0.5, 0.0),
         ("quadratic", [-8.0, 1.0], 0.0, 0.5),
-        ("quadratic", [-8.0, 1.0], 0.5, 1.0),  # n = 0.5 in one point only
-        ("quadratic", [-8.0, 0.0], 0.5, 0.0),  # n = 0.5, always
+        ("quadratic", [-8.0, 1.0], 0.5, 1.0),  # n = 0.5 at one point only
+        ("quadratic", [-8.0, 0.0], 0.5, 0.0),  # n = 0.5 everywhere
         ("quadratic", [0.0, 1.0], 0.5, 0.0),
         ("quadratic", [0.0, 1.0], 0.6, 1.0),
         ("quadratic", [8.0, 1.0, 1.0], 1.0, 1 - 0.75**2),  # |x1 + x2 - 1| < 1/4
@@ -108,11 +109,13 @@ def test_chances_means_and_bounds_agree_with_sampling(kind: str, theta: list[flo
         ("cosine", [0.5, math.pi / 3], 0.0, 0.0),
         ("cosine", [0.5, math.pi / 3], 1.0, 1.0),
         ("cosine", [0.75, 10 * math.pi / 3], 1.0, 2 / 3),  # ten periods
-        ("cosine", [0.75, 0.0], 1.0, 0.0),  # n = 1.25, always
+        ("cosine", [0.75, 0.0], 1.0, 0.0),  # n = 1.25 everywhere
         ("cosine", [0.25, 0.0], 1.0, 1.0),
     ],
 )
-def test_chances_on_hand_cases(kind: str, theta: list[float], level: float, expected: float) -> None:
+def test_probabilities_equal_values_computed_by_hand(
+    kind: str, theta: list[float], level: float, expected: float
+) -> None:
     found, error = PERTURBATION_MODELS[kind].probability_below(np.array(theta), len(theta) - 1, level)
     assert found == pytest.approx(expected, abs=1e-12)
     assert error == 0
@@ -130,12 +133,12 @@ def test_chances_on_hand_cases(kind: str, theta: list[float], level: float, expe
         ("cosine", [0.5, 0.0], 1.0),
     ],
 )
-def test_means_on_hand_cases(kind: str, theta: list[float], expected: float) -> None:
+def test_means_equal_values_computed_by_hand(kind: str, theta: list[float], expected: float) -> None:
     assert PERTURBATION_MODELS[kind].mean(np.array(theta), 1) == (pytest.approx(expected, abs=1e-14), 0)
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
-def test_errors_of_a_sample_are_carried_on(kind: str) -> None:
+def test_standard_error_of_a_sample_enters_mean_rewards(kind: str) -> None:
     scenario = ib.scenario("S1", context={"dimension": 20}, perturbation={"kind": kind})
     theta = scenario.theta(0, 0)
     probabilities, error = scenario.probabilities_below(theta, 1.0)
@@ -146,7 +149,7 @@ def test_errors_of_a_sample_are_carried_on(kind: str) -> None:
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 4, 8])
-def test_least_clear_is_the_smallest_over_directions(dimension: int) -> None:
+def test_least_clear_is_the_minimum_over_directions(dimension: int) -> None:
     least = least_clear(dimension)
     directions = np.abs(np.random.default_rng(0).normal(size=(200, dimension)))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
@@ -157,7 +160,8 @@ def test_least_clear_is_the_smallest_over_directions(dimension: int) -> None:
 # --- drawn thetas ----------------------------------------------------------------------------------------------------
 
 
-def world(dimension: int = 8, **perturbation: Any) -> ib.Scenario:
+def four_channels(dimension: int = 8, **perturbation: Any) -> ib.Scenario:
+    """Return a scenario of four equal channels with the given perturbation."""
     return ib.scenario(
         p01=[0.1] * 4, p10=[0.3] * 4, users=2, context={"dimension": dimension}, perturbation=perturbation
     )
@@ -167,9 +171,9 @@ def world(dimension: int = 8, **perturbation: Any) -> ib.Scenario:
 @pytest.mark.parametrize(
     ("clear", "dimension"), [(0.2, 8), (0.5, 8), (0.7, 8), (0.97, 8), (1.0, 3), (0.85, 2), (0.7, 4), (1.0, 1)]
 )
-def test_drawn_theta_meets_its_clear(clear: float, dimension: int, per_channel: bool) -> None:
+def test_drawn_theta_has_the_requested_success_probability(clear: float, dimension: int, per_channel: bool) -> None:
     for seed in range(4):
-        theta = world(dimension, clear=clear, per_channel=per_channel).theta(seed, 0)
+        theta = four_channels(dimension, clear=clear, per_channel=per_channel).theta(seed, 0)
         assert theta.shape == (4, dimension)
         assert np.all(theta >= 0)
         assert np.all(np.linalg.norm(theta, axis=1) <= 1 + 1e-12)
@@ -178,47 +182,49 @@ def test_drawn_theta_meets_its_clear(clear: float, dimension: int, per_channel: 
             assert exact_below(row, 1.0) == pytest.approx(clear, abs=0.005)
 
 
-def test_drawn_theta_meets_its_clear_where_only_a_sample_knows() -> None:
-    theta = world(20, clear=0.7).theta(0, 0)[0]
+def test_drawn_theta_has_the_requested_success_probability_where_it_is_sampled() -> None:
+    theta = four_channels(20, clear=0.7).theta(0, 0)[0]
     samples = 400_000
     share = np.mean(np.random.default_rng(3).random((samples, 20)) @ theta < 1)
-    assert abs(share - 0.7) < 5 * math.sqrt(0.7 * 0.3 * (1 / samples + 1 / SAMPLES))  # of this sample and of its own
+    assert abs(share - 0.7) < 5 * math.sqrt(
+        0.7 * 0.3 * (1 / samples + 1 / SAMPLES)
+    )  # errors of this sample and of the internal one
 
 
 @pytest.mark.parametrize("norm", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_theta_of_a_given_norm(norm: float, per_channel: bool) -> None:
-    theta = world(theta_norm=norm, per_channel=per_channel).theta(0, 0)
+def test_drawn_theta_has_the_requested_norm(norm: float, per_channel: bool) -> None:
+    theta = four_channels(theta_norm=norm, per_channel=per_channel).theta(0, 0)
     np.testing.assert_allclose(np.linalg.norm(theta, axis=1), norm, rtol=1e-12)
     assert np.all(theta >= 0)
 
 
-def test_directions_are_spread_evenly() -> None:
-    """Absolute normals have directions uniform on the sphere, where u = an entry's square has the moments
+def test_directions_are_uniform_on_the_sphere() -> None:
+    """The square u of an entry of a uniform direction has the moments
     E u^m = 1 * 3 * ... * (2m - 1) / (d (d + 2) ... (d + 2m - 2))."""
     d, R = 8, 400
-    squares = np.array([world(d, theta_norm=1.0).theta(0, replication)[0] ** 2 for replication in range(R)])
+    squares = np.array([four_channels(d, theta_norm=1.0).theta(0, replication)[0] ** 2 for replication in range(R)])
     moment = [math.prod((2 * i + 1) / (d + 2 * i) for i in range(m)) for m in range(5)]
     for m in (1, 2):
         sigma = math.sqrt((moment[2 * m] - moment[m] ** 2) / R)
         assert np.all(np.abs(np.mean(squares**m, axis=0) - moment[m]) < 5 * sigma)
 
 
-def test_a_given_theta_is_used_as_it_is() -> None:
+def test_given_theta_is_used_unchanged() -> None:
     one, each = [0.1, -0.2, 5.0], [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [-0.7, 0.0, 0.8], [0.9, 1.0, 1.1]]
-    assert world(3, theta=one).theta(0, 0).tolist() == [one] * 4
-    assert world(3, theta=each).theta(7, 9).tolist() == each
-    assert world(3, kind="none").theta(0, 0).tolist() == [[0, 0, 0]] * 4
+    assert four_channels(3, theta=one).theta(0, 0).tolist() == [one] * 4
+    assert four_channels(3, theta=each).theta(7, 9).tolist() == each
+    assert four_channels(3, kind="none").theta(0, 0).tolist() == [[0, 0, 0]] * 4
 
 
 @pytest.mark.parametrize("settings", [{"clear": 0.7}, {"clear": 0.7, "per_channel": True}, {"theta_norm": 0.5}])
-def test_theta_is_named_by_seed_and_replication(settings: dict[str, Any]) -> None:
+def test_theta_is_determined_by_seed_and_replication(settings: dict[str, Any]) -> None:
     def draw(seed: int, replication: int) -> bytes:
-        return bytes(world(**settings).theta(seed, replication).tobytes())
+        return bytes(four_channels(**settings).theta(seed, replication).tobytes())
 
-    names = [(0, 0), (0, 1), (1, 0), (1, 1), (2**40, 0)]
-    assert len({draw(*name) for name in names}) == len(names)
-    assert all(draw(*name) == draw(*name) for name in names)
+    pairs = [(0, 0), (0, 1), (1, 0), (1, 1), (2**40, 0)]
+    assert len({draw(*pair) for pair in pairs}) == len(pairs)
+    assert all(draw(*pair) == draw(*pair) for pair in pairs)
 
 
 def test_theta_does_not_depend_on_users_sensing_or_feedback() -> None:
@@ -227,10 +233,10 @@ def test_theta_does_not_depend_on_users_sensing_or_feedback() -> None:
     assert usual.tolist() == other.tolist()
 
 
-def test_a_clear_close_to_what_is_possible_is_refused_in_one_line() -> None:
-    clear = least_clear(8) + 1e-4  # all but never met by a random direction
+def test_success_probability_close_to_the_minimum_is_refused_in_one_line() -> None:
+    clear = least_clear(8) + 1e-4  # random directions almost never reach it
     with pytest.raises(ib.InputError) as caught:
-        world(clear=clear).theta(0, 0)
+        four_channels(clear=clear).theta(0, 0)
     message = str(caught.value)
     assert "\n" not in message
     assert "scenario.perturbation.clear" in message
@@ -238,26 +244,27 @@ def test_a_clear_close_to_what_is_possible_is_refused_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"per_channel": True}, {"theta": [[0.1] * 8] * 4}])
-def test_theta_is_writeable_whatever_it_comes_from(settings: dict[str, Any]) -> None:
-    assert world(**settings).theta(0, 0).flags.writeable == world().theta(0, 0).flags.writeable
+def test_drawn_and_given_thetas_are_equally_writeable(settings: dict[str, Any]) -> None:
+    assert four_channels(**settings).theta(0, 0).flags.writeable == four_channels().theta(0, 0).flags.writeable
 
 
-def test_chances_with_zeros_of_both_signs() -> None:
+def test_probabilities_do_not_depend_on_the_sign_of_zeros() -> None:
     theta = np.array([[0.0, 2.0], [-0.0, 2.0], [0.0, 4.0], [2.0, -0.0]])
     probabilities, error = ib.scenario("S1").probabilities_below(theta, 1.0)
     assert probabilities.tolist() == [0.5, 0.5, 0.25, 0.5]
     assert error == 0
 
 
-# --- drawn for the other models
-# ----------------------------------------------------------------------------------------
+# --- drawn thetas of the nonlinear models ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize(("clear", "dimension"), [(0.01, 8), (0.3, 2), (0.7, 8), (0.97, 8), (1.0, 3), (0.7, 1)])
-def test_a_drawn_model_meets_its_clear(kind: str, per_channel: bool, clear: float, dimension: int) -> None:
-    scenario = world(dimension, kind=kind, clear=clear, per_channel=per_channel)
+def test_drawn_nonlinear_model_has_the_requested_success_probability(
+    kind: str, per_channel: bool, clear: float, dimension: int
+) -> None:
+    scenario = four_channels(dimension, kind=kind, clear=clear, per_channel=per_channel)
     model, samples = PERTURBATION_MODELS[kind], 100_000
     x = np.random.default_rng(2).random((samples, dimension))
     least, most = model.drawn_bounds(dimension, clear, None)
@@ -274,15 +281,15 @@ def test_a_drawn_model_meets_its_clear(kind: str, per_channel: bool, clear: floa
             assert least <= model.bounds(row)[0] <= model.bounds(row)[1] <= most
 
 
-def test_directions_are_those_of_the_linear_model() -> None:
-    usual = world(theta_norm=1.0).theta(4, 2)[0]
+def test_nonlinear_models_have_the_directions_of_the_linear_model() -> None:
+    usual = four_channels(theta_norm=1.0).theta(4, 2)[0]
     for kind in NONLINEAR:
-        np.testing.assert_array_equal(world(kind=kind).theta(4, 2)[0, 1:], usual)
+        np.testing.assert_array_equal(four_channels(kind=kind).theta(4, 2)[0, 1:], usual)
 
 
-def test_strengths_at_the_usual_clear() -> None:
-    """c is about 5.6 and m about 0.65: 5.58 is the c of a normal z, which sums of uniforms come close to from below."""
-    drawn = {kind: [world(kind=kind).theta(seed, 0)[0, 0] for seed in range(30)] for kind in NONLINEAR}
+def test_strengths_at_the_default_success_probability() -> None:
+    """c is slightly below 5.58, its value for a normally distributed z, and m is about 0.65."""
+    drawn = {kind: [four_channels(kind=kind).theta(seed, 0)[0, 0] for seed in range(30)] for kind in NONLINEAR}
     assert all(4.6 < c < 5.6 for c in drawn["quadratic"])
     assert all(0.6 < m < 0.7 for m in drawn["cosine"])
     equal = np.full(8, 8**-0.5)
@@ -292,20 +299,20 @@ def test_strengths_at_the_usual_clear() -> None:
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
-def test_a_line_explains_next_to_nothing(kind: str) -> None:
-    """The best line is flat, because n is even about the middle of the cube: R^2 of a fit is due to noise alone, d /
-    samples on average."""
+def test_linear_regression_explains_no_variance_of_nonlinear_models(kind: str) -> None:
+    """The best linear fit is constant, because n is even about the centre of the cube. The R^2 of a fit is due to
+    noise and is d / samples on average."""
     samples, d = 50_000, 8
     x = np.random.default_rng(6).random((samples, d))
     for seed in range(3):
-        n = FORMULAS[kind](world(d, kind=kind).theta(seed, 0)[0], x)
+        n = FORMULAS[kind](four_channels(d, kind=kind).theta(seed, 0)[0], x)
         columns = np.column_stack([np.ones(samples), x])
         rest = n - columns @ np.linalg.lstsq(columns, n, rcond=None)[0]
         assert 1 - rest.var() / n.var() < 6 * d / samples
 
 
-def test_no_slice_through_the_middle_is_larger_than_root_two() -> None:
-    """What bounds the quadratic model's c, and with it the rewards, whatever is drawn."""
+def test_strength_of_the_quadratic_model_is_bounded() -> None:
+    """No slice through the centre of the cube is larger than sqrt(2), which bounds c and the rewards of every draw."""
     rng = stream(0, 0, PERTURBATION)
     for d in (1, 2, 3, 8):
         for clear in (0.01, 0.1, 0.7, 1.0):
@@ -313,14 +320,14 @@ def test_no_slice_through_the_middle_is_larger_than_root_two() -> None:
                 theta = PERTURBATION_MODELS["quadratic"].draw(rng, d, clear, None)
                 assert theta[0] <= 4 / clear**2
                 assert PERTURBATION_MODELS["quadratic"].bounds(theta)[1] <= 0.5 + d / clear**2
-    half = np.array([4 / 0.01**2, math.sqrt(0.5), math.sqrt(0.5)])  # the largest slice there is
+    half = np.array([4 / 0.01**2, math.sqrt(0.5), math.sqrt(0.5)])  # the direction with the largest slice
     assert PERTURBATION_MODELS["quadratic"].probability_below(half, 2, 1.0)[0] == pytest.approx(0.01, rel=0.01)
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
 @pytest.mark.parametrize("reward", ["threshold", "additive"])
-def test_a_path_pays_what_the_model_says(kind: str, reward: str) -> None:
-    """Perturbations along a path, and all rewards within the range that policies know."""
+def test_sample_path_follows_the_model(kind: str, reward: str) -> None:
+    """Perturbations follow the formula, and rewards have the computed means and range."""
     scenario = ib.scenario("S2", reward=reward, perturbation={"kind": kind, "per_channel": True})
     slots = ib.simulate(scenario, "mp-random", horizon=2000, replications=1, record="slots").slots
     assert slots is not None
@@ -334,13 +341,13 @@ def test_a_path_pays_what_the_model_says(kind: str, reward: str) -> None:
     low, high = scenario.reward_range()
     paid = slots["reward"].dropna()
     assert low <= paid.min() <= paid.max() <= high
-    gained = slots.groupby("channel")["expected_reward"]
+    expected = slots.groupby("channel")["expected_reward"]
     means, error = scenario.mean_rewards(theta)
     assert error == 0
-    assert np.all(np.abs(gained.mean() - means) < 5 * gained.std() / math.sqrt(2000))
+    assert np.all(np.abs(expected.mean() - means) < 5 * expected.std() / math.sqrt(2000))
 
 
-def test_reward_ranges() -> None:
+def test_reward_ranges_of_nonlinear_models() -> None:
     def range_of(**perturbation: Any) -> tuple[float, float]:
         return ib.scenario("S1", reward="additive", perturbation=perturbation).reward_range()
 
@@ -353,7 +360,7 @@ def test_reward_ranges() -> None:
 
 
 @pytest.mark.parametrize("kind", NONLINEAR)
-def test_a_given_theta_of_another_model_is_used_as_it_is(kind: str) -> None:
+def test_given_theta_of_a_nonlinear_model_is_used_unchanged(kind: str) -> None:
     one, each = [0.7, 0.6, -0.8], [[0.1 * k, 0.3, 0.4] for k in range(4)]
-    assert world(2, kind=kind, theta=one).theta(0, 0).tolist() == [one] * 4
-    assert world(2, kind=kind, theta=each).theta(7, 9).tolist() == each
+    assert four_channels(2, kind=kind, theta=one).theta(0, 0).tolist() == [one] * 4
+    assert four_channels(2, kind=kind, theta=each).theta(7, 9).tolist() == each

@@ -1,11 +1,11 @@
-"""The paper's four scenarios as they come."""
+"""The four presets against the tables of the paper."""
 
 import pytest
 
 import idleband as ib
 from idleband.scenario.presets import PRESETS
 
-# The tables once more, row by row as they are printed: what the presets hold was typed by hand.
+# The tables row by row as printed, typed independently of the presets.
 TABLE_1 = """
 S1 p01  0.01 0.01 0.02 0.02 0.03 0.03 0.04 0.04 0.05 0.05
 S1 p10  0.08 0.07 0.08 0.07 0.08 0.07 0.02 0.01 0.02 0.01
@@ -24,29 +24,29 @@ S4  0.46  0.614 0.55  0.6   0.591 0.509 0.585 0.58  0.577 0.55
 """
 
 
-def test_there_are_four() -> None:
+def test_names_of_the_presets() -> None:
     assert list(PRESETS) == ["S1", "S2", "S3", "S4"]
 
 
-def test_tables_are_as_printed() -> None:
+def test_presets_contain_the_printed_tables() -> None:
     rows = [line.split() for line in (TABLE_1 + TABLE_2).split("\n") if line]
     printed = {tuple(row[:-10]): tuple(map(float, row[-10:])) for row in rows}
-    held = {(name, column): getattr(PRESETS[name], column) for name in PRESETS for column in ("p01", "p10")}
-    held |= {(name,): PRESETS[name].printed_means for name in PRESETS}
-    assert held == printed
+    stored = {(name, column): getattr(PRESETS[name], column) for name in PRESETS for column in ("p01", "p10")}
+    stored |= {(name,): PRESETS[name].printed_means for name in PRESETS}
+    assert stored == printed
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_carries_the_papers_settings(name: str) -> None:
-    world, preset = ib.scenario(name), PRESETS[name]
-    assert (world.name, world.K, world.users, world.dimension) == (name, 10, 5, 8)
-    assert (world.sensing, world.feedback, world.reward, world.context) == (
+def test_preset_has_the_settings_of_the_paper(name: str) -> None:
+    scenario, preset = ib.scenario(name), PRESETS[name]
+    assert (scenario.name, scenario.K, scenario.users, scenario.dimension) == (name, 10, 5, 8)
+    assert (scenario.sensing, scenario.feedback, scenario.reward, scenario.context) == (
         "played",
         "perturbation",
         "threshold",
         "uniform",
     )
-    model = world.perturbation
+    model = scenario.perturbation
     assert (model.kind, model.clear, model.theta, model.theta_norm, model.per_channel) == (
         "linear",
         0.7,
@@ -55,16 +55,16 @@ def test_a_preset_carries_the_papers_settings(name: str) -> None:
         False,
     )
     assert model.drawn
-    assert world.availability == ()
-    assert world.available.tolist() == [[True] * 10]
-    assert [P[0, 1] for P in world.transition] == list(preset.p01)
-    assert [P[1, 0] for P in world.transition] == list(preset.p10)
-    assert all(h.tolist() == [0.1, 1.0] for h in world.rewards)
-    assert all(g.tolist() == [False, True] for g in world.good)
+    assert scenario.availability == ()
+    assert scenario.available.tolist() == [[True] * 10]
+    assert [P[0, 1] for P in scenario.transition] == list(preset.p01)
+    assert [P[1, 0] for P in scenario.transition] == list(preset.p10)
+    assert all(h.tolist() == [0.1, 1.0] for h in scenario.rewards)
+    assert all(g.tolist() == [False, True] for g in scenario.good)
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_has_a_note_and_full_rows(name: str) -> None:
+def test_every_preset_has_a_note_and_ten_channels(name: str) -> None:
     preset = PRESETS[name]
     assert len(preset.p01) == len(preset.p10) == len(preset.printed_means) == 10
     assert preset.note

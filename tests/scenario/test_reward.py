@@ -1,4 +1,4 @@
-"""What channels pay: the kernels on hand cases, and a scenario's means and range against simulated rewards."""
+"""Rewards: the kernels on values computed by hand, and mean rewards and reward range against simulated rewards."""
 
 import math
 from typing import Any
@@ -21,9 +21,9 @@ TINY = 5e-324
         (True, -0.5, 1.0),
         (True, 0.0, 1.0),
         (True, JUST_BELOW_1, 1.0),
-        (True, 1.0, 0.1),  # 1 - n > 0 no more
+        (True, 1.0, 0.1),  # 1 - n > 0 does not hold
         (True, 1.5, 0.1),
-        (False, -0.5, 1.0),  # a negative perturbation lifts a bad channel
+        (False, -0.5, 1.0),  # a negative perturbation gives 1 on a bad channel, too
         (False, -TINY, 1.0),
         (False, 0.0, 0.1),
         (False, -0.0, 0.1),
@@ -32,7 +32,7 @@ TINY = 5e-324
     ],
 )
 def test_threshold_reward(good: bool, n: float, paid: float) -> None:
-    for h in (0.1, 1.0, -7.0):  # the state's own reward plays no part
+    for h in (0.1, 1.0, -7.0):  # the state reward has no influence
         assert reward(THRESHOLD, h, good, n) == paid
 
 
@@ -61,7 +61,7 @@ PERTURBATION_MODELS: dict[str, dict[str, Any]] = {
     "clear": {"clear": 0.75},
     "norm": {"theta_norm": 0.9},
 }
-INDEPENDENT = [[0.3, 0.7], [0.3, 0.7]]  # the next state does not depend on the last: slots are independent draws
+INDEPENDENT = [[0.3, 0.7], [0.3, 0.7]]  # the next state does not depend on the present one: slots are independent
 
 
 def one_channel(model: str, kind: str, **more: Any) -> ib.Scenario:
@@ -74,31 +74,31 @@ def one_channel(model: str, kind: str, **more: Any) -> ib.Scenario:
 
 @pytest.mark.parametrize("kind", ["threshold", "additive"])
 @pytest.mark.parametrize("model", PERTURBATION_MODELS)
-def test_mean_rewards_are_what_is_earned(model: str, kind: str) -> None:
+def test_mean_rewards_equal_simulated_averages(model: str, kind: str) -> None:
     T, R, seed = 50_000, 2, 8
-    world = one_channel(model, kind)
-    result = ib.simulate(world, "mp-random", horizon=T, replications=R, seed=seed)
+    scenario = one_channel(model, kind)
+    result = ib.simulate(scenario, "mp-random", horizon=T, replications=R, seed=seed)
     for replication in range(R):
-        theta = world.theta(seed, replication)
-        means, error = world.mean_rewards(theta)
+        theta = scenario.theta(seed, replication)
+        means, error = scenario.mean_rewards(theta)
         assert error == 0
-        if kind == "threshold":  # 0.1 or 1
+        if kind == "threshold":  # the reward is 0.1 or 1
             q = (means[0] - 0.1) / 0.9
             variance = 0.81 * q * (1 - q)
-        else:  # of h and of a sum of uniforms
+        else:  # variance of h plus that of a weighted sum of uniforms
             variance = 0.3 * 0.7 * 1.1**2 + float(theta[0] @ theta[0]) / 12
         assert abs(result.reward[replication, -1] / T - means[0]) <= 5 * math.sqrt(variance / T) + 1e-12
 
 
 @pytest.mark.parametrize("kind", ["threshold", "additive"])
 @pytest.mark.parametrize("model", PERTURBATION_MODELS)
-def test_reward_range_holds_every_reward(model: str, kind: str) -> None:
-    world = one_channel(model, kind)
-    low, high = world.reward_range()
-    slots = ib.simulate(world, "mp-random", horizon=200, replications=1, record="slots").slots
+def test_reward_range_contains_every_simulated_reward(model: str, kind: str) -> None:
+    scenario = one_channel(model, kind)
+    low, high = scenario.reward_range()
+    slots = ib.simulate(scenario, "mp-random", horizon=200, replications=1, record="slots").slots
     assert slots is not None
     paid = slots["reward"].dropna()
-    rounding = 1e-9  # a slot's reward is the difference of running sums
+    rounding = 1e-9  # the reward of a slot is a difference of cumulative sums
     assert low - rounding <= paid.min() <= paid.max() <= high + rounding
 
 
@@ -113,8 +113,8 @@ def test_reward_range_holds_every_reward(model: str, kind: str) -> None:
         ({"reward": "additive", "perturbation": {"theta_norm": 0.0}}, (-0.2, 0.9)),
     ],
 )
-def test_reward_range_is_as_narrow_as_can_be_known(settings: dict[str, Any], expected: tuple[float, float]) -> None:
-    world = ib.scenario(
+def test_reward_range_of_one_channel_is_tight(settings: dict[str, Any], expected: tuple[float, float]) -> None:
+    scenario = ib.scenario(
         transition=[INDEPENDENT],
         rewards=[-0.2, 0.9] if settings["reward"] == "additive" else None,
         good=[1],
@@ -122,12 +122,12 @@ def test_reward_range_is_as_narrow_as_can_be_known(settings: dict[str, Any], exp
         context={"dimension": 3},
         **settings,
     )  # fmt: skip
-    assert world.reward_range() == pytest.approx(expected, abs=1e-12)
+    assert scenario.reward_range() == pytest.approx(expected, abs=1e-12)
 
 
-def test_reward_range_over_channels() -> None:
-    """The least and the most that any channel can pay under its own theta."""
-    world = ib.scenario(
+def test_reward_range_covers_all_channels() -> None:
+    """It extends from the smallest to the largest reward of any channel under the theta of that channel."""
+    scenario = ib.scenario(
         p01=[0.5, 0.5],
         p10=[0.5, 0.5],
         rewards=[[0.0, 1.0], [0.5, 2.0]],
@@ -136,26 +136,26 @@ def test_reward_range_over_channels() -> None:
         context={"dimension": 2},
         perturbation={"theta": [[1.0, -1.0], [3.0, 0.0]]},
     )
-    assert world.reward_range() == (-3.0, 3.0)
+    assert scenario.reward_range() == (-3.0, 3.0)
 
 
-def test_mean_rewards_of_channels_with_their_own_theta() -> None:
-    world = ib.scenario(
+def test_mean_rewards_with_one_theta_per_channel() -> None:
+    scenario = ib.scenario(
         p01=[0.2, 0.2, 0.2],
         p10=[0.6, 0.6, 0.6],
         users=1,
         context={"dimension": 1},
         perturbation={"theta": [[0.5], [2.0], [-3.0]]},
     )
-    means, error = world.mean_rewards(world.theta(0, 0))
+    means, error = scenario.mean_rewards(scenario.theta(0, 0))
     np.testing.assert_allclose(means, [0.1 + 0.9 * 0.25, 0.1 + 0.9 * 0.125, 1.0], rtol=1e-12)
     assert error == 0
-    additive, _ = ib.scenario(world, reward="additive").mean_rewards(world.theta(0, 0))
+    additive, _ = ib.scenario(scenario, reward="additive").mean_rewards(scenario.theta(0, 0))
     np.testing.assert_allclose(additive, [0.325 - 0.25, 0.325 - 1.0, 0.325 + 1.5], rtol=1e-12)
 
 
-def test_mean_rewards_say_how_well_they_are_known() -> None:
-    world = ib.scenario("S1", context={"dimension": 18}, perturbation={"theta": [0.15] * 18})
-    means, error = world.mean_rewards(world.theta(0, 0))
+def test_mean_rewards_from_a_sample_have_a_standard_error() -> None:
+    scenario = ib.scenario("S1", context={"dimension": 18}, perturbation={"theta": [0.15] * 18})
+    means, error = scenario.mean_rewards(scenario.theta(0, 0))
     assert 0 < error < 0.001
-    assert np.all((means > 0.1) & (means < world.table_means))
+    assert np.all((means > 0.1) & (means < scenario.table_means))

@@ -1,4 +1,4 @@
-"""Building scenarios from every source, writing them out and reading them back, and refusing invalid ones."""
+"""Scenarios: sources, changes of settings, round trips through dictionaries and files, and refusals."""
 
 import math
 import re
@@ -22,10 +22,10 @@ THREE_STATES = {
     "users": 1,
 }
 
-# --- where a scenario comes from -------------------------------------------------------------------------------------
+# --- sources of scenarios --------------------------------------------------------------------------------------------
 
 
-def test_one_scenario_from_every_source(tmp_path: Path) -> None:
+def test_every_source_gives_the_same_scenario(tmp_path: Path) -> None:
     table = {"name": "mine", **TWO, "users": 1, "perturbation": {"kind": "linear", "clear": 0.6}}
     path = tmp_path / "mine.toml"
     path.write_text(tomli_w.dumps({"scenario": table}))
@@ -35,7 +35,7 @@ def test_one_scenario_from_every_source(tmp_path: Path) -> None:
         assert hash(other) == hash(first)
 
 
-def test_a_file_may_build_on_a_preset(tmp_path: Path) -> None:
+def test_file_may_be_based_on_a_preset(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text('[scenario]\nname = "mine"\nbase = "S1"\nusers = 3\n[scenario.context]\ndimension = 4\n')
     assert ib.scenario(path) == ib.scenario("S1", name="mine", users=3, context={"dimension": 4})
@@ -43,16 +43,16 @@ def test_a_file_may_build_on_a_preset(tmp_path: Path) -> None:
 
 def test_keywords_change_single_settings() -> None:
     changes = {"users": 2, "sensing": "all", "feedback": "reward", "reward": "additive", "name": "other"}
-    world = ib.scenario("S4", **changes)
-    assert {key: getattr(world, key) for key in changes} == changes
-    assert world.transition[0].tolist() == ib.scenario("S4").transition[0].tolist()
-    again = ib.scenario(world, users=3)
+    scenario = ib.scenario("S4", **changes)
+    assert {key: getattr(scenario, key) for key in changes} == changes
+    assert scenario.transition[0].tolist() == ib.scenario("S4").transition[0].tolist()
+    again = ib.scenario(scenario, users=3)
     assert (again.users, again.sensing) == (3, "all")
-    assert world != again
-    assert world.users == 2  # the first is left as it was
+    assert scenario != again
+    assert scenario.users == 2  # the first is unchanged
 
 
-def test_a_changed_perturbation_replaces_the_old_one() -> None:
+def test_new_perturbation_settings_replace_the_old_ones() -> None:
     strict = ib.scenario("S1", perturbation={"clear": 0.9, "per_channel": True})
     model = ib.scenario(strict, perturbation={"theta_norm": 0.5}).perturbation
     assert (model.clear, model.theta_norm, model.per_channel) == (None, 0.5, False)
@@ -60,17 +60,17 @@ def test_a_changed_perturbation_replaces_the_old_one() -> None:
     assert ib.scenario(strict, context={"dimension": 4}).perturbation == strict.perturbation
 
 
-def test_settings_may_be_arrays_and_numbers_of_numpy() -> None:
-    world = ib.scenario(
+def test_settings_may_be_numpy_arrays_and_numbers() -> None:
+    scenario = ib.scenario(
         p01=np.array([0.1, 0.2]),
         p10=(np.float32(0.5), 1),
         users=np.int32(2),
         perturbation={"theta": np.zeros(8)},
         availability=np.array([[True, False], [True, True]]),
     )
-    assert [P[1, 0] for P in world.transition] == [0.5, 1.0]
-    assert world.availability == ((True, False), (True, True))
-    assert ib.scenario(world.to_dict()) == world
+    assert [P[1, 0] for P in scenario.transition] == [0.5, 1.0]
+    assert scenario.availability == ((True, False), (True, True))
+    assert ib.scenario(scenario.to_dict()) == scenario
 
 
 def test_good_states_are_those_of_the_largest_reward_unless_given() -> None:
@@ -187,19 +187,19 @@ def test_messages_name_a_channel_by_index_and_name() -> None:
     assert refused(table) == f"scenario.p01, channel 1 (high) = 1.5: {PROBABILITY}"
 
 
-def test_availability_that_is_always_full_is_none() -> None:
+def test_availability_of_all_channels_equals_none() -> None:
     assert ib.scenario("S1", availability=[[1] * 10, [True] * 10]) == ib.scenario("S1")
 
 
-def test_best_and_cost() -> None:
-    world = ib.scenario(p01=[0.2, 0.8, 0.5, 0.8], p10=[0.8, 0.2, 0.5, 0.2], users=2)
-    assert world.best(world.table_means) == [1, 3]
-    assert world.best(np.array([1.0, 1.0, 1.0, 1.0])) == [0, 1]  # of equal means the lower index
-    assert world.cost([1, 3]) == 0
-    assert world.cost(["0", 2]) == pytest.approx(0.9 * (0.8 + 0.8 - 0.2 - 0.5))
+def test_best_channels_and_cost_of_a_selection() -> None:
+    scenario = ib.scenario(p01=[0.2, 0.8, 0.5, 0.8], p10=[0.8, 0.2, 0.5, 0.2], users=2)
+    assert scenario.best(scenario.table_means) == [1, 3]
+    assert scenario.best(np.array([1.0, 1.0, 1.0, 1.0])) == [0, 1]  # lower indices first among equal means
+    assert scenario.cost([1, 3]) == 0
+    assert scenario.cost(["0", 2]) == pytest.approx(0.9 * (0.8 + 0.8 - 0.2 - 0.5))
 
 
-# --- there and back --------------------------------------------------------------------------------------------------
+# --- round trips -----------------------------------------------------------------------------------------------------
 
 probability = st.floats(1e-100, 1)
 state_reward = st.floats(-1e6, 1e6)
@@ -211,7 +211,7 @@ def exactly(entries: st.SearchStrategy[Any], n: int) -> st.SearchStrategy[list[A
 
 @st.composite
 def tables(draw: st.DrawFn) -> dict[str, Any]:
-    """Scenarios of every kind, as a user may write them, each optional setting there or not."""
+    """Draw scenarios of every kind as a user may write them, with and without optional settings."""
     K, d = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     table: dict[str, Any] = {"users": draw(st.integers(1, K))}
     if draw(st.booleans()):
@@ -257,28 +257,28 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(tables())
-def test_there_and_back(table: dict[str, Any]) -> None:
-    world = ib.scenario(table)
-    again = ib.scenario(world.to_dict())
-    assert again == world
-    assert hash(again) == hash(world)
-    assert ib.scenario(world) == world
-    for mine, theirs in (
-        (world.transition, again.transition),
-        (world.rewards, again.rewards),
-        (world.good, again.good),
+def test_round_trip_through_a_dictionary(table: dict[str, Any]) -> None:
+    scenario = ib.scenario(table)
+    again = ib.scenario(scenario.to_dict())
+    assert again == scenario
+    assert hash(again) == hash(scenario)
+    assert ib.scenario(scenario) == scenario
+    for first, second in (
+        (scenario.transition, again.transition),
+        (scenario.rewards, again.rewards),
+        (scenario.good, again.good),
     ):
-        for a, b in zip(mine, theirs, strict=True):
+        for a, b in zip(first, second, strict=True):
             np.testing.assert_array_equal(a, b)
-    assert (again.perturbation, again.availability) == (world.perturbation, world.availability)
+    assert (again.perturbation, again.availability) == (scenario.perturbation, scenario.availability)
 
 
 @given(table=tables())
-def test_there_and_back_through_a_file(table: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
-    world = ib.scenario(table)
-    path = tmp_path_factory.getbasetemp() / "there-and-back.toml"
-    path.write_text(tomli_w.dumps({"scenario": world.to_dict()}))
-    assert ib.scenario(path) == world
+def test_round_trip_through_a_file(table: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+    scenario = ib.scenario(table)
+    path = tmp_path_factory.getbasetemp() / "round-trip.toml"
+    path.write_text(tomli_w.dumps({"scenario": scenario.to_dict()}))
+    assert ib.scenario(path) == scenario
 
 
 @pytest.mark.parametrize(
@@ -302,9 +302,9 @@ def test_there_and_back_through_a_file(table: dict[str, Any], tmp_path_factory: 
     ],
     ids=str,
 )
-def test_any_change_makes_another_scenario(change: dict[str, Any]) -> None:
-    world = ib.scenario("S1")
-    assert ib.scenario(world.to_dict() | change) != world
+def test_any_change_makes_a_different_scenario(change: dict[str, Any]) -> None:
+    scenario = ib.scenario("S1")
+    assert ib.scenario(scenario.to_dict() | change) != scenario
 
 
 def test_equal_scenarios_have_equal_hashes() -> None:
@@ -312,11 +312,11 @@ def test_equal_scenarios_have_equal_hashes() -> None:
     assert a != b or hash(a) == hash(b)
 
 
-# --- mistakes --------------------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 def refused(source: Any) -> str:
-    """The line that refuses a scenario."""
+    """Return the message, one line, with which a scenario is refused."""
     with pytest.raises(ib.InputError) as caught:
         ib.scenario(source)
     message = str(caught.value)
@@ -324,7 +324,7 @@ def refused(source: Any) -> str:
     return message
 
 
-PLAYED = "must be a whole number from 1 to 10"
+USERS = "must be a whole number from 1 to 10"
 PROBABILITY = "must be a number above 0 and at most 1"
 IRREDUCIBLE = "some state can never be reached from another; must be irreducible"
 PERTURBATION = "scenario.perturbation"
@@ -347,7 +347,7 @@ def model(**settings: Any) -> dict[str, Any]:
     return s1(perturbation=settings)
 
 
-MISTAKES: list[tuple[dict[str, Any], str]] = [
+INVALID: list[tuple[dict[str, Any], str]] = [
     # names
     ({"base": "S11"}, "unknown scenario 'S11': did you mean 'S1'? known: S1, S2, S3, S4"),
     ({"base": "T9"}, "unknown scenario 'T9': known: S1, S2, S3, S4"),
@@ -366,17 +366,17 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (s1(name="a" * 81), "must be 1 to 80 letters"),
     (s1(name=5), "scenario.name = 5: must be"),
     # users
-    (s1(users=0), f"scenario.users = 0: {PLAYED}"),
-    (s1(users=-1), f"scenario.users = -1: {PLAYED}"),
-    (s1(users=11), f"scenario.users = 11: {PLAYED}"),
-    (s1(users=2.5), f"scenario.users = 2.5: {PLAYED}"),
-    (s1(users=True), f"scenario.users = True: {PLAYED}"),
-    (s1(users=math.nan), f"scenario.users = nan: {PLAYED}"),
-    (s1(users=math.inf), f"scenario.users = inf: {PLAYED}"),
-    (s1(users=10**400), PLAYED),
-    (s1(users="five"), PLAYED),
-    (s1(users=None), f"scenario.users = None: {PLAYED}"),
-    (s1(users=[5]), f"scenario.users = [5]: {PLAYED}"),
+    (s1(users=0), f"scenario.users = 0: {USERS}"),
+    (s1(users=-1), f"scenario.users = -1: {USERS}"),
+    (s1(users=11), f"scenario.users = 11: {USERS}"),
+    (s1(users=2.5), f"scenario.users = 2.5: {USERS}"),
+    (s1(users=True), f"scenario.users = True: {USERS}"),
+    (s1(users=math.nan), f"scenario.users = nan: {USERS}"),
+    (s1(users=math.inf), f"scenario.users = inf: {USERS}"),
+    (s1(users=10**400), USERS),
+    (s1(users="five"), USERS),
+    (s1(users=None), f"scenario.users = None: {USERS}"),
+    (s1(users=[5]), f"scenario.users = [5]: {USERS}"),
     (TWO, "scenario.users is missing: the number of channels to select in a slot, from 1 to 2"),
     # two-state channels
     (two(p01=[0.1, 1.2]), f"scenario.p01, channel 1 = 1.2: {PROBABILITY}"),
@@ -432,7 +432,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (three(good=[3]), "scenario.good, channel 0 = 3: must be a whole number from 0 to 2"),
     (three(good=[[0], [-1]]), "scenario.good, channel 1 = -1: must be a whole number from 0 to 2"),
     (three(good=[[0]]), "scenario.good: has 1 lists for 2 channels"),
-    # words
+    # choices
     (s1(sensing="al"), "scenario.sensing = 'al': must be one of played, all"),
     (s1(sensing=True), "scenario.sensing = True: must be one of played, all"),
     (s1(feedback="rewards"), "scenario.feedback = 'rewards': must be one of perturbation, reward"),
@@ -502,7 +502,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("table", "line"), MISTAKES, ids=[line[:60] for _, line in MISTAKES])
+@pytest.mark.parametrize(("table", "line"), INVALID, ids=[line[:60] for _, line in INVALID])
 def test_invalid_scenarios_are_refused_in_one_line(table: dict[str, Any], line: str) -> None:
     assert line in refused(table)
 
@@ -541,7 +541,7 @@ def test_cost_refuses_invalid_selections(channels: list[Any], line: str) -> None
         ib.scenario("S1").cost(channels)
 
 
-def test_good_in_another_order_or_twice_is_the_same() -> None:
+def test_order_and_repetition_of_good_states_do_not_matter() -> None:
     assert ib.scenario(THREE_STATES, good=[2, 1, 1]) == ib.scenario(THREE_STATES, good=[1, 2])
 
 
@@ -562,7 +562,7 @@ def test_good_in_another_order_or_twice_is_the_same() -> None:
         (b"scenario = 'S1'\n", "scenario = 'S1': must be a table of settings"),
         (b"[scenario]\nbase = 'S1'\nusrs = 3\n", "unknown key in scenario 'usrs': did you mean 'users'?"),
         (b"[scenario]\nbase = 'S1'\nname = '../../x'\n", "scenario.name = '../../x': must be"),
-        (b"[scenario]\nbase = 'S1'\nusers = 0\n", f"scenario.users = 0: {PLAYED}"),
+        (b"[scenario]\nbase = 'S1'\nusers = 0\n", f"scenario.users = 0: {USERS}"),
         (b"[scenario]\np01 = [nan]\np10 = [0.1]\nusers = 1\n", f"scenario.p01, channel 0 = nan: {PROBABILITY}"),
         (b"x = " + b"[" * 100_000, "not valid TOML: "),
         (b"[scenario]\nbase = 'S1'\nusers = " + b"9" * 5000, "not valid TOML: "),
@@ -576,17 +576,17 @@ def test_invalid_files_are_refused_in_one_line(content: bytes, line: str, tmp_pa
     assert path.read_bytes() == content
 
 
-def test_a_broken_file_is_named(tmp_path: Path) -> None:
+def test_message_names_an_invalid_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_bytes(b"\xff")
     assert refused(path) == f"{path}: not UTF-8 at byte 0"
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "none.toml"
     assert refused(path) == refused(str(path)) == f"{path}: No such file or directory"
     assert refused(tmp_path) == f"{tmp_path}: Is a directory"
 
 
-def test_a_path_that_cannot_be() -> None:
+def test_impossible_path_is_refused() -> None:
     refused("a\0.toml")

@@ -1,4 +1,4 @@
-"""Levels of the perturbation and the bound, from scenarios of every kind."""
+"""Levels of the perturbation, and the upper bound, for scenarios of every kind."""
 
 import math
 import time
@@ -31,14 +31,14 @@ NEGATIVE = {"kind": "linear", "theta": [0.9, -0.4, 0.8, 0.3, -0.6, 0.2, 0.5, 0.1
 
 @pytest.fixture
 def loud(tmp_path: Path) -> str:
-    """A user's own model."""
+    """Return the name of a user's perturbation model."""
     path = tmp_path / "mine.py"
     path.write_text(LOUD)
     return f"{path}:loud"
 
 
 def means_by_level(scenario: ib.Scenario, theta: np.ndarray) -> np.ndarray:
-    """(K,) what a channel pays on average, its state at the stationary distribution."""
+    """Return the mean reward of every channel, shape (K,), computed from its levels."""
     _, probability, pay = levels(scenario, theta)
     distributions = padded(scenario.stationary_distributions, 0.0)
     return np.einsum("kl,kls,ks->k", probability, pay, distributions)
@@ -50,8 +50,8 @@ def means_by_level(scenario: ib.Scenario, theta: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("reward", ["threshold", "additive"])
 @pytest.mark.parametrize("model", [*PERTURBATION_MODELS, NEGATIVE], ids=[*PERTURBATION_MODELS, "negative"])
 @pytest.mark.parametrize("base", ["S3", THREE], ids=["S3", "three states"])
-def test_levels_pay_the_mean_rewards(base: Any, model: Any, reward: str) -> None:
-    """Exactly, though the additive reward is cut into 64 levels."""
+def test_levels_have_the_mean_rewards(base: Any, model: Any, reward: str) -> None:
+    """The means are exact although the additive reward is discretised into 64 levels."""
     scenario = ib.scenario(base, reward=reward, perturbation=model)
     theta = scenario.theta(0, 0)
     ends, probability, pay = levels(scenario, theta)
@@ -65,9 +65,8 @@ def test_levels_pay_the_mean_rewards(base: Any, model: Any, reward: str) -> None
     np.testing.assert_allclose(means_by_level(scenario, theta), means, atol=1e-9)
 
 
-def test_levels_by_a_sample() -> None:
-    """Levels come as often as the perturbation of drawn contexts falls into them, within five standard deviations, and
-    what a state pays there is what the reward says."""
+def test_levels_agree_with_sampled_contexts() -> None:
+    """Frequencies of the levels are within five standard deviations of their probabilities."""
     scenario = ib.scenario("S1", perturbation=NEGATIVE)
     theta = scenario.theta(0, 0)
     ends, probability, pay = levels(scenario, theta)
@@ -80,8 +79,8 @@ def test_levels_by_a_sample() -> None:
 
 
 @pytest.mark.parametrize("model", PERTURBATION_MODELS[1:])
-def test_levels_of_the_additive_reward_are_about_what_is_paid(model: str) -> None:
-    """Each level stands for perturbations that are at most a level's width away."""
+def test_levels_of_the_additive_reward_have_equal_width(model: str) -> None:
+    """The reward of a level differs from that of its middle by less than half a width."""
     scenario = ib.scenario("S1", reward="additive", perturbation=model)
     theta = scenario.theta(0, 0)
     ends, probability, pay = levels(scenario, theta)
@@ -93,7 +92,7 @@ def test_levels_of_the_additive_reward_are_about_what_is_paid(model: str) -> Non
     assert probability.shape == (10, 64)
 
 
-def test_channels_may_have_models_of_their_own() -> None:
+def test_channels_with_different_thetas_have_different_levels() -> None:
     scenario = ib.scenario("S2", perturbation={"kind": "linear", "theta_norm": 0.8, "per_channel": True})
     theta = scenario.theta(0, 0)
     _, probability, _ = levels(scenario, theta)
@@ -102,8 +101,8 @@ def test_channels_may_have_models_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("reward", ["threshold", "additive"])
-def test_users_model_has_levels_and_a_bound(loud: str, reward: str) -> None:
-    """Probabilities come from a sample with a known standard error."""
+def test_user_model_has_levels_and_an_upper_bound(loud: str, reward: str) -> None:
+    """Its probabilities come from a sample with a known standard error."""
     scenario = ib.scenario("S1", reward=reward, perturbation={"kind": loud, "clear": 0.7})
     theta = scenario.theta(0, 0)
     means, error = scenario.mean_rewards(theta)
@@ -118,7 +117,7 @@ def test_users_model_has_levels_and_a_bound(loud: str, reward: str) -> None:
 # --- matrices --------------------------------------------------------------------------------------------------------
 
 
-def test_channels_with_unlike_numbers_of_states_share_a_table() -> None:
+def test_channels_with_fewer_states_are_padded() -> None:
     P = padded_transition(ib.scenario(THREE))
     assert P.shape == (3, 3, 3)
     assert P[1].tolist() == [[0.9, 0.1, 0.0], [0.3, 0.7, 0.0], [0.0, 0.0, 0.0]]
@@ -130,16 +129,17 @@ def test_channels_with_unlike_numbers_of_states_share_a_table() -> None:
     ]
 
 
-# --- the bound -------------------------------------------------------------------------------------------------------
+# --- upper bound -----------------------------------------------------------------------------------------------------
 
 
 def value(scenario: ib.Scenario, theta: np.ndarray | None = None) -> float:
+    """Return the upper bound, which must exist."""
     found = bound(scenario, theta)
     assert found is not None
     return found
 
 
-def test_without_a_theta_it_is_the_bound_without_perturbation() -> None:
+def test_bound_without_theta_is_that_without_perturbation() -> None:
     clear = ib.scenario("S1", perturbation="none")
     assert value(ib.scenario("S1")) == value(clear) == pytest.approx(value(clear, clear.theta(0, 0)), abs=1e-12)
     assert value(clear) == pytest.approx(4.066, abs=5e-4)
@@ -147,7 +147,7 @@ def test_without_a_theta_it_is_the_bound_without_perturbation() -> None:
 
 @pytest.mark.parametrize("reward", ["threshold", "additive"])
 @pytest.mark.parametrize("base", ["S4", THREE], ids=["S4", "three states"])
-def test_the_bound_lies_above_the_best_channels_and_below_what_all_knowledge_earns(base: Any, reward: str) -> None:
+def test_bound_is_between_the_best_fixed_channels_and_the_largest_reward(base: Any, reward: str) -> None:
     scenario = ib.scenario(base, reward=reward)
     theta = scenario.theta(0, 0)
     means, _ = scenario.mean_rewards(theta)
@@ -156,12 +156,12 @@ def test_the_bound_lies_above_the_best_channels_and_below_what_all_knowledge_ear
     assert clear < scenario.users * max(h.max() for h in scenario.rewards) + 1e-9
 
 
-def test_there_is_none_where_every_channel_is_sensed() -> None:
+def test_no_bound_where_all_channels_are_sensed() -> None:
     assert bound(ib.scenario("S1", sensing="all")) is None
 
 
-def test_channels_that_are_not_available_give_fewer_plays() -> None:
-    """With two channels in every other slot and ten in the rest, 3.5 of the five users play on average."""
+def test_bound_counts_available_channels_only() -> None:
+    """Two channels are available in every other slot and ten in the others: 3.5 plays per slot on average."""
     row = [True, True] + [False] * 8
     scenario = ib.scenario("S2", perturbation="none", availability=[row, [True] * 10])
     _, probability, pay = levels(scenario, scenario.theta(0, 0))
@@ -170,7 +170,7 @@ def test_channels_that_are_not_available_give_fewer_plays() -> None:
     assert value(scenario) < value(ib.scenario("S2", perturbation="none"))
 
 
-def test_what_would_take_too_long_is_not_begun() -> None:
+def test_bound_that_would_take_too_long_is_not_computed() -> None:
     K, S = 400, 30
     rng = np.random.default_rng(0)
     matrix = (0.99 * np.eye(S) + 0.01 * rng.dirichlet(np.ones(S), S)).tolist()
@@ -180,25 +180,25 @@ def test_what_would_take_too_long_is_not_begun() -> None:
     assert time.perf_counter() - began < 5
 
 
-def test_replications_share_a_solution(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thetas that are drawn differ, but not in how often they spare a channel."""
-    asked: list[float] = []
-    usual: Callable[..., float] = whittle_lagrangian.bound
+def test_bound_is_computed_once_for_all_replications(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn thetas differ, but have the same success probability."""
+    calls: list[float] = []
+    original: Callable[..., float] = whittle_lagrangian.bound
 
     def counted(*arguments: Any) -> float:
-        asked.append(1.0)
-        return usual(*arguments)
+        calls.append(1.0)
+        return original(*arguments)
 
     monkeypatch.setattr(whittle_lagrangian, "bound", counted)
     upper_bound.compute_bound.cache_clear()
     scenario = ib.scenario("S2", users=3)
     assert len({value(scenario, scenario.theta(0, replication)) for replication in range(5)}) == 1
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_precomputed_bounds_of_presets_are_what_is_computed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are used for every seed, and are those that the compiled code computes."""
+def test_precomputed_bounds_of_presets_equal_computed_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are used for every seed."""
     preset = ib.scenario(name)
     thetas = [None, preset.theta(0, 0), preset.theta(3, 1)]
     stored = [bound(preset, theta) for theta in thetas]

@@ -1,4 +1,4 @@
-"""Users' own perturbation models: found, drawn, bound into the loops, sampled, and refused in one line."""
+"""Perturbation models of users: loading, drawing, binding into the loops, sampling and refusals."""
 
 import json
 import math
@@ -30,23 +30,25 @@ SIZE: dict[str, Any] = {"horizon": 300, "replications": 2}
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
+    """Return a file with a perturbation model."""
     path = tmp_path / "mine.py"
     path.write_text(LOUD)
     return path
 
 
 def given(rng: Any, dimension: int, clear: float) -> list[float]:
-    """A draw that no test looks at."""
+    """Draw a theta whose value is not checked."""
     return [clear]
 
 
 def register(name: str, value: Callable[..., Any], draw: Callable[..., Any] = given, **more: Any) -> str:
+    """Register a model under a name, and return the name."""
     ib.register_perturbation(name=name)(type("Own", (), {"draw": draw, "value": value, **more}))
     return name
 
 
 def refused(perturbation: Any, **changes: Any) -> str:
-    """The line that refuses a model, when its scenario is built or its theta drawn."""
+    """Return the message, one line, with which a model is refused when its scenario is built or its theta is drawn."""
     with pytest.raises(ib.InputError) as caught:
         ib.scenario("S1", perturbation=perturbation, **changes).theta(0, 0)
     message = str(caught.value)
@@ -54,18 +56,17 @@ def refused(perturbation: Any, **changes: Any) -> str:
     return message
 
 
-# --- where a model comes from
-# ------------------------------------------------------------------------------------------
+# --- sources of models ----------------------------------------------------------------------------------------------
 
 
-def test_one_model_from_every_source(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_source_gives_the_same_model(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (file.parent / "mine.toml").write_text('[scenario]\nbase = "S1"\nperturbation = { kind = "mine.py:loud" }\n')
     (file.parent / "short.toml").write_text('[scenario]\nbase = "S1"\nperturbation = "mine.py:Loud"\n')
     first = ib.scenario("S1", perturbation=f"{file}:loud")
     others = [
         ib.scenario("S1", perturbation={"kind": f"{file}:loud", "clear": 0.7}),
         ib.scenario({"base": "S1", "perturbation": {"kind": f"{file}:Loud"}}),
-        ib.scenario(file.parent / "mine.toml"),  # whatever the current folder
+        ib.scenario(file.parent / "mine.toml"),  # in any current folder
         ib.scenario(str(file.parent / "short.toml"), users=5),
         ib.scenario(first),
         ib.scenario(first.to_dict()),
@@ -79,12 +80,12 @@ def test_one_model_from_every_source(file: Path, monkeypatch: pytest.MonkeyPatch
     assert first.perturbation.kind == "loud"
 
 
-def test_a_registered_class_by_its_name_and_as_it_is() -> None:
+def test_registered_class_is_accepted_by_name_and_as_a_class() -> None:
     @ib.register_perturbation
     class Mine:
-        """Nothing much.
+        """A constant.
 
-        More of it.
+        Further text.
         """
 
         def draw(rng, dimension, clear):  # type: ignore[no-untyped-def]
@@ -98,33 +99,33 @@ def test_a_registered_class_by_its_name_and_as_it_is() -> None:
     assert named == ib.scenario("S1", perturbation=Mine) == ib.scenario("S1", perturbation={"kind": Mine})
     assert named != ib.scenario("S1")
     assert ib.scenario(named.to_dict()) == named
-    assert named.perturbation.model.formula == "Nothing much."
+    assert named.perturbation.model.formula == "A constant."
 
 
-def test_a_file_is_its_own_name_space(file: Path) -> None:
-    """A model from a file means nothing by its name alone, and takes no name from another."""
+def test_models_of_files_and_registered_models_do_not_share_names(file: Path) -> None:
+    """A model from a file is not found by its name alone, and does not replace a registered one."""
     register("loud", lambda theta, x: 0.5)
-    typed = PERTURBATION_MODELS["loud"]
+    registered = PERTURBATION_MODELS["loud"]
     found = ib.scenario("S1", perturbation=f"{file}:loud").perturbation.model
-    assert ib.scenario("S1", perturbation="loud").perturbation.model is typed
-    assert found != typed
+    assert ib.scenario("S1", perturbation="loud").perturbation.model is registered
+    assert found != registered
 
 
-def test_an_edited_file_is_another_model(file: Path) -> None:
+def test_edited_file_is_a_different_model(file: Path) -> None:
     before = ib.scenario("S1", perturbation=f"{file}:loud")
     first = ib.simulate(before, "mp-random", **SIZE)
     file.write_text(LOUD.replace("+ theta[1]", "- theta[1]"))
     after = ib.scenario("S1", perturbation=f"{file}:loud")
     assert before != after
     second = ib.simulate(after, "mp-random", **SIZE)
-    assert (second.reward[:, -1] > first.reward[:, -1]).all()  # there is less noise now
-    again = ib.scenario(before, users=5)  # what was built keeps its model
+    assert (second.reward[:, -1] > first.reward[:, -1]).all()  # the perturbation is smaller now
+    again = ib.scenario(before, users=5)  # an existing scenario keeps its model
     assert again == before
     assert np.array_equal(ib.simulate(again, "mp-random", **SIZE).reward, first.reward)
 
 
-def test_what_is_typed_in_again_is_another_model() -> None:
-    """An interpreter's cell may depend on what was typed before, so nothing is reused for it."""
+def test_cell_entered_again_is_a_different_model() -> None:
+    """A cell of an interactive session may depend on earlier cells, so no compiled code is reused."""
     rewards = []
     for shift in (0.0, 0.3):
         cell = LOUD.replace("+ theta[1]", "+ SHIFT").replace(
@@ -135,10 +136,10 @@ def test_what_is_typed_in_again_is_another_model() -> None:
     assert (rewards[0] > rewards[1]).all()
 
 
-# --- what it does ----------------------------------------------------------------------------------------------------
+# --- theta and values -------------------------------------------------------------------------------------------------
 
 
-def test_theta_is_what_draw_gives_from_the_stream_of_models(file: Path) -> None:
+def test_theta_is_drawn_from_the_stream_of_perturbations(file: Path) -> None:
     settings = {"kind": f"{file}:loud", "clear": 0.5, "per_channel": True}
     theta = ib.scenario("S1", context={"dimension": 3}, perturbation=settings).theta(4, 2)
     rng = stream(4, 2, PERTURBATION)
@@ -151,7 +152,7 @@ def test_theta_is_what_draw_gives_from_the_stream_of_models(file: Path) -> None:
 
 
 @pytest.mark.parametrize("reward", ["threshold", "additive"])
-def test_perturbations_are_the_value_of_theta_and_context(file: Path, reward: str) -> None:
+def test_perturbations_equal_the_value_of_theta_and_context(file: Path, reward: str) -> None:
     scenario = ib.scenario("S2", reward=reward, perturbation={"kind": f"{file}:loud", "per_channel": True})
     slots = ib.simulate(scenario, "mp-random", **SIZE, record="slots").slots
     assert slots is not None
@@ -181,38 +182,38 @@ def allocating_line(theta: Floats, x: Floats) -> float:
 
 
 @pytest.mark.parametrize("value", [line, allocating_line])
-def test_the_linear_model_written_by_a_user_is_the_linear_model(value: Callable[..., float]) -> None:
-    """Bound into the run and into the walk, whether it allocates or not."""
+def test_linear_model_of_a_user_gives_the_results_of_the_built_in_one(value: Callable[..., float]) -> None:
+    """It is bound into the loops of policies and references, whether it allocates or not."""
     name = register("line", value, lambda rng, dimension, clear: [clear] * dimension)
-    worlds = [ib.scenario("S4", perturbation={"kind": kind, "theta": THETA}) for kind in ("linear", name)]
-    model = worlds[1].perturbation.model
+    scenarios = [ib.scenario("S4", perturbation={"kind": kind, "theta": THETA}) for kind in ("linear", name)]
+    model = scenarios[1].perturbation.model
     assert isinstance(model, UserModel)
     assert model.kernel.allocates == (value is allocating_line)
     for policy in ("mp-random", "rca-m"):
-        theirs, mine = (ib.simulate(world, policy, **SIZE) for world in worlds)
+        theirs, mine = (ib.simulate(scenario, policy, **SIZE) for scenario in scenarios)
         assert np.array_equal(theirs.plays, mine.plays)
         for column in ("reward", "regret_genie", "regret_contextual", "regret_table", "collisions"):
             assert np.array_equal(theirs.curves[column], mine.curves[column]), column
         slots = SIZE["horizon"]
-        error = worlds[1].mean_rewards(worlds[1].theta(0, 0))[1]
+        error = scenarios[1].mean_rewards(scenarios[1].theta(0, 0))[1]
         assert error > 0
         gap = np.abs(theirs.regret("static")[:, -1] - mine.regret("static")[:, -1])
         assert (gap <= 5 * 5 * error * slots).all()  # five standard errors for each of five channels
 
 
-def test_chances_and_means_come_from_a_sample_with_its_error() -> None:
+def test_probabilities_and_means_come_from_a_sample_with_a_standard_error() -> None:
     name = register("line", line, lambda rng, dimension, clear: [clear] * dimension, bounds=(0, 8))
     settings = {"theta": [THETA] + [[0.2] * 8] * 9}
-    exact, own = (ib.scenario("S1", perturbation={"kind": kind, **settings}) for kind in ("linear", name))
-    theta = own.theta(0, 0)
+    exact, sampled = (ib.scenario("S1", perturbation={"kind": kind, **settings}) for kind in ("linear", name))
+    theta = sampled.theta(0, 0)
     for level in (0.0, 0.4, 1.0):
-        p, error = exact.probabilities_below(theta, level)[0], own.probabilities_below(theta, level)[1]
-        found = own.probabilities_below(theta, level)[0]
+        p, error = exact.probabilities_below(theta, level)[0], sampled.probabilities_below(theta, level)[1]
+        found = sampled.probabilities_below(theta, level)[0]
         assert np.all(np.abs(found - p) <= 5 * np.sqrt(np.maximum(p * (1 - p), 1e-6) / SAMPLES))
         assert error == pytest.approx(np.sqrt(np.maximum(found * (1 - found), 1e-6) / SAMPLES).max())
     for reward in ("threshold", "additive"):
         mu = ib.scenario(exact, reward=reward).mean_rewards(theta)[0]
-        found, error = ib.scenario(own, reward=reward).mean_rewards(theta)
+        found, error = ib.scenario(sampled, reward=reward).mean_rewards(theta)
         assert np.all(np.abs(found - mu) < 5 * error)
         assert 0 < error < 0.001
 
@@ -226,7 +227,7 @@ def test_card_shows_the_model_and_the_standard_error(file: Path) -> None:
     json.dumps(card(ib.scenario("S1", perturbation=f"{file}:loud")), allow_nan=False)
 
 
-# --- compiled, interpreted, on a GPU ---------------------------------------------------------------------------------
+# --- compiled, interpreted and on CUDA --------------------------------------------------------------------------------
 
 DIGEST = """
 import json, sys
@@ -254,6 +255,7 @@ else:
 
 
 def digest(file: Path, how: str, **environment: str) -> dict[str, Any]:
+    """Return the results of a run in a new process."""
     done = subprocess.run(
         [sys.executable, "-c", DIGEST, str(file), how],
         capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment}, timeout=300,
@@ -263,22 +265,22 @@ def digest(file: Path, how: str, **environment: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def test_compiled_equals_interpreted_and_is_kept_by_its_source(file: Path, tmp_path: Path) -> None:
-    own = {"IDLEBAND_CACHE_DIR": str(tmp_path / "cache")}
-    first, second = digest(file, "cpu", **own), digest(file, "cpu", **own)
+def test_compiled_equals_interpreted_and_is_cached_by_source(file: Path, tmp_path: Path) -> None:
+    cache = {"IDLEBAND_CACHE_DIR": str(tmp_path / "cache")}
+    first, second = digest(file, "cpu", **cache), digest(file, "cpu", **cache)
     assert first.pop("counts") == [[0, 1]] * 3
-    assert second.pop("counts") == [[1, 0]] * 3  # compiled once, found again
+    assert second.pop("counts") == [[1, 0]] * 3  # compiled once, then loaded from the cache
     assert first == second
-    interpreted = digest(file, "cpu", **own, NUMBA_DISABLE_JIT="1")
+    interpreted = digest(file, "cpu", **cache, NUMBA_DISABLE_JIT="1")
     assert interpreted.pop("counts") == []
     assert interpreted == first
     file.write_text(LOUD.replace("+ theta[1]", "+ theta[1] + 0.2"))
-    edited = digest(file, "cpu", **own)
+    edited = digest(file, "cpu", **cache)
     assert edited.pop("counts") == [[0, 1]] * 3
     assert edited != first
 
 
-def test_the_same_plays_inside_a_simulated_cuda_kernel(file: Path) -> None:
+def test_simulated_cuda_kernel_gives_the_same_results(file: Path) -> None:
     found = digest(file, "cuda", NUMBA_DISABLE_JIT="1", NUMBA_ENABLE_CUDASIM="1")
     scenario = ib.scenario("S1", users=3, perturbation=f"{file}:loud")
     for replication in range(2):
@@ -288,11 +290,11 @@ def test_the_same_plays_inside_a_simulated_cuda_kernel(file: Path) -> None:
         assert found["curves"][replication] == run.tally.curves.tolist()
 
 
-# --- values that are none --------------------------------------------------------------------------------------------
+# --- invalid values --------------------------------------------------------------------------------------------------
 
 
 def trapped(value: float, slot: int, channel: int, **more: Any) -> ib.Scenario:
-    """A scenario whose model gives a value in one slot of replication 0 on one channel (from 0), and 0.5 elsewhere."""
+    """Return a scenario whose model returns `value` in one slot of replication 0 on one channel, and 0.5 elsewhere."""
     slots = ib.simulate("S1", "mp-random", horizon=slot, replications=1, record="slots").slots
     assert slots is not None
     there = slots.query(f"t == {slot} and channel == {channel}")["x0"].item()
@@ -303,16 +305,16 @@ def trapped(value: float, slot: int, channel: int, **more: Any) -> ib.Scenario:
 @pytest.mark.parametrize("value", [math.nan, -math.inf, 1e101])
 def test_values_that_are_not_finite_are_reported_with_slot_and_channel(value: float) -> None:
     scenario = trapped(value, 17, 3)
-    says = f"perturbation model trap: value = {value:g} in slot 17, channel 3 (ch4); must be a finite number"
+    expected = f"perturbation model trap: value = {value:g} in slot 17, channel 3 (ch4); must be a finite number"
     for run in (PolicyRun.start(scenario, ib.policy("mp-klucb"), 100, 0, 0), ReferenceRun.start(scenario, 100, 0, 0)):
         run.to(16)
         with pytest.raises(ib.InputError) as caught:
             run.to(17)
-        assert str(caught.value) == says
-        assert run.path.n[3] == 0  # no policy has to live with it
+        assert str(caught.value) == expected
+        assert run.path.n[3] == 0  # the invalid value is not passed to the policy
     with pytest.raises(ib.InputError) as caught:
         ib.simulate(scenario, "mp-random", horizon=50, replications=2)
-    assert str(caught.value) == says
+    assert str(caught.value) == expected
 
 
 def test_values_beyond_the_bounds_are_reported_with_slot_and_channel() -> None:
@@ -324,13 +326,13 @@ def test_values_beyond_the_bounds_are_reported_with_slot_and_channel() -> None:
             continue
         with pytest.raises(ib.InputError) as caught:
             run.to(20)
-        says = (
+        expected = (
             f"perturbation model trap: value = {value:g} in slot 9, channel 0 (ch1); must be within bounds = (0, 0.5)"
         )
-        assert str(caught.value) == says
+        assert str(caught.value) == expected
 
 
-def test_frequent_faults_are_reported_before_the_first_slot() -> None:
+def test_frequent_invalid_values_are_reported_before_the_first_slot() -> None:
     register("roots", lambda theta, x: math.sqrt(x[0] - theta[0]) if x[0] < 2 else 0.0)
     scenario = ib.scenario("S1", context={"dimension": 2}, perturbation="roots")
     with pytest.raises(ib.InputError) as caught:
@@ -351,7 +353,7 @@ def test_exceptions_of_a_model_are_reported_with_file_and_line() -> None:
         match=r"^perturbation model often: value: ValueError: too much \(.*test_user_models\.py, line \d+\)$",
     ):
         ib.simulate(scenario, "mp-random", **SIZE)
-    name = register("rare", value, lambda rng, dimension, clear: [1 - 1e-7])  # so rare that the sample has none
+    name = register("rare", value, lambda rng, dimension, clear: [1 - 1e-7])  # too rare to occur in the sample
     scenario = ib.scenario("S1", perturbation=name)
     run = PolicyRun.start(scenario, ib.policy("mp-random"), 10**8, 0, 0)
     with pytest.raises(
@@ -361,7 +363,7 @@ def test_exceptions_of_a_model_are_reported_with_file_and_line() -> None:
         run.to(10**8)
 
 
-def test_users_policy_and_users_model_in_one_run(file: Path) -> None:
+def test_user_policy_and_user_model_in_one_run(file: Path) -> None:
     """Errors name the policy or the model that raised them, also if both come from one file."""
     policy = '''
 @ib.register
@@ -386,11 +388,11 @@ class First:
     assert result.plays[0].tolist() == [300] * 5 + [0] * 5
 
 
-# --- mistakes --------------------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("members", "name", "says"),
+    ("members", "name", "expected"),
     [
         ({}, "a", "model a: draw is missing; a perturbation model has draw and value"),
         ({"draw": given}, "a", "model a: value is missing; a perturbation model has draw and value"),
@@ -405,16 +407,16 @@ class First:
         ({"draw": given, "value": line, "bounds": (0, math.inf)}, "a", "model a: bounds = inf: must be a number"),
     ],
 )  # fmt: skip
-def test_registering_nonsense_is_refused(members: dict[str, Any], name: str, says: str) -> None:
+def test_invalid_model_is_not_registered(members: dict[str, Any], name: str, expected: str) -> None:
     before = dict(PERTURBATION_MODELS)
     with pytest.raises(ib.InputError) as caught:
         ib.register_perturbation(name=name)(type("Own", (), members))
-    assert says in str(caught.value)
+    assert expected in str(caught.value)
     assert before == PERTURBATION_MODELS
 
 
 @pytest.mark.parametrize(
-    ("drawn", "says"),
+    ("drawn", "expected"),
     [
         (
             lambda rng, d, clear: [1.0, math.nan],
@@ -436,17 +438,17 @@ def test_registering_nonsense_is_refused(members: dict[str, Any], name: str, say
         (lambda rng, d, clear: [1 / 0], "perturbation model own: draw: ZeroDivisionError: division by zero ("),
     ],
 )
-def test_a_draw_of_nonsense_is_refused(drawn: Callable[..., Any], says: str) -> None:
-    assert says in refused({"kind": register("own", line, drawn), "per_channel": True})
+def test_invalid_draw_is_refused(drawn: Callable[..., Any], expected: str) -> None:
+    assert expected in refused({"kind": register("own", line, drawn), "per_channel": True})
 
 
-def test_wrong_settings_are_refused(file: Path) -> None:
+def test_invalid_settings_are_refused(file: Path) -> None:
     loud = f"{file}:loud"
     assert "perturbation model loud: bounds is missing; the additive reward needs" in refused(
         register("loud", line), reward="additive"
     )
     where = "scenario.perturbation"
-    for settings, says in (
+    for settings, expected in (
         ({"theta_norm": 0.5}, f"{where}.theta_norm: only for the linear model; the loud model takes clear or theta"),
         (
             {"theta": [1.0]},
@@ -457,10 +459,10 @@ def test_wrong_settings_are_refused(file: Path) -> None:
         ({"clear": 0.0}, f"{where}.clear = 0.0: must be a number above 0 and at most 1"),
         ({"per_channel": "yes"}, f"{where}.per_channel = 'yes': must be true or false"),
     ):
-        assert says in refused({"kind": loud, **settings})
+        assert expected in refused({"kind": loud, **settings})
 
 
-def test_models_that_are_not_there(file: Path) -> None:
+def test_missing_models_are_refused(file: Path) -> None:
     kind = "scenario.perturbation.kind"
     register("bumps", line)
     assert refused("bump") == f"unknown {kind} 'bump': did you mean 'bumps'? known: {', '.join(PERTURBATION_MODELS)}"
@@ -480,7 +482,7 @@ def test_models_that_are_not_there(file: Path) -> None:
     [lambda theta, x: object(), lambda theta, x: "n", lambda theta, x: None, lambda theta, x: x, lambda theta, x: y],  # noqa: F821
     ids=["object", "text", "nothing", "array", "unknown name"],
 )
-def test_a_value_that_does_not_compile_is_refused(value: Callable[..., Any]) -> None:
+def test_value_that_does_not_compile_is_refused(value: Callable[..., Any]) -> None:
     scenario = ib.scenario("S1", perturbation=register("odd", value))
     with pytest.raises(ib.InputError) as caught:
         ib.simulate(scenario, "mp-random", **SIZE)
@@ -488,7 +490,7 @@ def test_a_value_that_does_not_compile_is_refused(value: Callable[..., Any]) -> 
     assert "\n" not in str(caught.value)
 
 
-def test_the_example() -> None:
+def test_example_file_has_the_requested_success_probability_and_range() -> None:
     scenario = ib.scenario("S1", reward="additive", perturbation=f"{ROOT}/examples/own_model.py:loudest")
     probabilities, error = scenario.probabilities_below(scenario.theta(0, 0), 1.0)
     assert np.abs(probabilities - 0.7).max() < 5 * error

@@ -1,4 +1,4 @@
-"""The bench at a small size, and the NumPy reference that benchmarks compare with: the same picks, slot by slot."""
+"""The bench command at a small size, and the NumPy reference of the benchmarks against the package."""
 
 import importlib.util
 import json
@@ -13,7 +13,7 @@ from idleband.simulation import bench
 from tests.conftest import ROOT
 
 
-def test_bench_measures_every_policy_beside_the_bare_loop(
+def test_bench_measures_the_bare_loop_and_every_policy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = bench.bench(slots=200, rounds=1)
@@ -34,6 +34,7 @@ def test_bench_measures_every_policy_beside_the_bare_loop(
 
 
 def reference() -> Any:
+    """Import the NumPy reference of the benchmarks."""
     path = ROOT / "benchmarks/numpy_reference.py"
     spec = importlib.util.spec_from_file_location("numpy_reference", path)
     assert spec is not None
@@ -45,7 +46,7 @@ def reference() -> Any:
 
 @pytest.mark.parametrize("name", ["mp-ucb", "mp-lucb"])
 @pytest.mark.parametrize("where", ["S1", "S4"])
-def test_numpy_reference_makes_the_same_picks(name: str, where: str) -> None:
+def test_numpy_reference_selects_the_same_channels(name: str, where: str) -> None:
     scenario = ib.scenario(where)
     slots = ib.simulate(scenario, name, horizon=400, replications=1, seed=2, record="slots").slots
     assert slots is not None
@@ -59,8 +60,8 @@ def test_numpy_reference_makes_the_same_picks(name: str, where: str) -> None:
         policy.learn(picks, x, np.where(good[picks], 1.0, 0.1), r, n[picks])
 
 
-def test_numpy_reference_earns_the_same() -> None:
-    """Its own loop, on other random numbers: mean rewards agree within 5 standard errors of their difference."""
+def test_numpy_reference_has_the_same_mean_reward() -> None:
+    """Its loop uses other random numbers: mean rewards agree within 5 standard errors of their difference."""
     theta = [0.117, 0.279, 0.112, 0.443, 0.308, 0.152, 0.182, 0.197]
     scenario = ib.scenario("S2", perturbation={"theta": theta})
     T, R = 2000, 6

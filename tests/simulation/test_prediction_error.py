@@ -1,4 +1,4 @@
-"""What a policy has learned: its own predictions beside the truth, errors made of them, and what is refused."""
+"""Prediction errors: predictions of a policy against true perturbations, learned chains, and refusals."""
 
 import io
 import math
@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {"p01": [0.5, 0.3, 0.4], "p10": [0.4, 0.5, 0.2], "users"
 
 
 def small(**settings: Any) -> ib.Scenario:
-    """Three channels, contexts of three entries, and a model that is written down."""
+    """Return a scenario of three channels with contexts of three entries and a given theta."""
     return ib.scenario(**{**SMALL, "perturbation": {"theta": THETA}, **settings})
 
 
@@ -46,8 +46,8 @@ class Recorder(Progress):
         self.slots.append(slots)
 
 
-def test_linear_model_is_learned_by_a_linear_model() -> None:
-    """Without noise a ridge estimate errs by lambda A^-1 theta only: the error goes to zero, on fresh contexts too."""
+def test_linear_policy_learns_a_linear_perturbation() -> None:
+    """Without noise the error of a ridge estimate is lambda A^-1 theta, which goes to zero, also on fresh contexts."""
     found = learned("S1", "mp-lucb", horizon=5000, replications=2)
     assert (found.played_last < 0.01).all()
     assert np.isnan(found.played[:, 0]).all()  # networks have no weights before slot 1
@@ -66,14 +66,14 @@ def test_linear_model_is_learned_by_a_linear_model() -> None:
         ("mp-nucb-rca", {"D": 4}),
     ],
 )
-def test_predictions_are_those_that_were_used(name: str, parameters: dict[str, Any]) -> None:
-    """Slot by slot, what the policy itself kept from ranking; errors are made of that, and of nothing after it."""
-    world, T, seed = small(), 230, 4
-    found = learned(world, name, horizon=T, replications=2, seed=seed, **parameters)
+def test_errors_use_the_predictions_made_before_each_selection(name: str, parameters: dict[str, Any]) -> None:
+    """They equal errors computed slot by slot from the predictions stored in the policy state."""
+    scenario, T, seed = small(), 230, 4
+    found = learned(scenario, name, horizon=T, replications=2, seed=seed, **parameters)
     spread = found.pairs_fresh[1].std()
     marks = found.t.tolist()
     for replication in range(2):
-        run = PolicyRun.start(world, policy(name, **parameters), T, seed, replication)
+        run = PolicyRun.start(scenario, policy(name, **parameters), T, seed, replication)
         pairs = []
         for t in range(1, T + 1):
             run.to(t)
@@ -82,9 +82,9 @@ def test_predictions_are_those_that_were_used(name: str, parameters: dict[str, A
         if replication == 0:
             assert np.array_equal(found.pairs_played, np.concatenate(pairs[207:], axis=1))
         else:
-            spread = fresh_truth(world, seed, 1).std()
+            spread = fresh_truth(scenario, seed, 1).std()
         for i, (before, mark) in enumerate(zip([0, *marks], marks, strict=False)):
-            if before > 0:  # in slot 1 a network has no weights yet when it is asked
+            if before > 0:  # in slot 1 a network has no weights when it predicts
                 error = np.concatenate(pairs[before:mark], axis=1)
                 expected = np.sqrt(np.mean((error[0] - error[1]) ** 2)) / spread
                 assert found.played[replication, i] == pytest.approx(expected, rel=1e-12)
@@ -93,40 +93,41 @@ def test_predictions_are_those_that_were_used(name: str, parameters: dict[str, A
         assert found.played_last[replication] == pytest.approx(expected, rel=1e-12)
 
 
-def fresh_contexts(world: ib.Scenario, seed: int, replication: int) -> np.ndarray:
-    """(slots, K, d), from their own stream."""
-    x = np.zeros(FRESH_SLOTS * world.K * world.dimension)
+def fresh_contexts(scenario: ib.Scenario, seed: int, replication: int) -> np.ndarray:
+    """Return the fresh contexts, shape (slots, K, d), from their stream."""
+    x = np.zeros(FRESH_SLOTS * scenario.K * scenario.dimension)
     fill_uniform(stream(seed, replication, FRESH), x)
-    return x.reshape(FRESH_SLOTS, world.K, world.dimension)
+    return x.reshape(FRESH_SLOTS, scenario.K, scenario.dimension)
 
 
-def fresh_truth(world: ib.Scenario, seed: int, replication: int) -> np.ndarray:
-    theta, _ = path_parameters(world, seed, replication)
-    return np.asarray(np.einsum("skd,kd->sk", fresh_contexts(world, seed, replication), theta))
+def fresh_truth(scenario: ib.Scenario, seed: int, replication: int) -> np.ndarray:
+    """Return the true perturbations of the fresh contexts, shape (slots, K)."""
+    theta, _ = path_parameters(scenario, seed, replication)
+    return np.asarray(np.einsum("skd,kd->sk", fresh_contexts(scenario, seed, replication), theta))
 
 
-def test_fresh_contexts_are_not_the_paths() -> None:
-    """They are drawn from a stream of their own, by seed and replication, and are the same for every policy."""
-    world = ib.scenario("S1")
-    found = [learned(world, name, horizon=60, replications=1, seed=7) for name in ("mp-lucb", "mp-lucb-rca")]
+def test_fresh_contexts_are_not_those_of_the_sample_path() -> None:
+    """They come from a separate stream of the seed and replication, and are the same for every policy."""
+    scenario = ib.scenario("S1")
+    found = [learned(scenario, name, horizon=60, replications=1, seed=7) for name in ("mp-lucb", "mp-lucb-rca")]
     for one in found:
-        np.testing.assert_allclose(one.pairs_fresh[1], fresh_truth(world, 7, 0).ravel(), rtol=1e-12)
+        np.testing.assert_allclose(one.pairs_fresh[1], fresh_truth(scenario, 7, 0).ravel(), rtol=1e-12)
     path = np.zeros(FRESH_SLOTS * 80)
     fill_uniform(stream(7, 0, CONTEXTS), path)
-    assert not set(path.tolist()) & set(fresh_contexts(world, 7, 0).ravel().tolist())
-    other = learned(world, "mp-lucb", horizon=60, replications=1, seed=8)
+    assert not set(path.tolist()) & set(fresh_contexts(scenario, 7, 0).ravel().tolist())
+    other = learned(scenario, "mp-lucb", horizon=60, replications=1, seed=8)
     assert not np.isclose(other.pairs_fresh[1], found[0].pairs_fresh[1]).any()
 
 
-def test_fresh_predictions_are_the_models_at_the_checkpoint() -> None:
-    world, T = small(), 100
-    found = learned(world, "mp-lucb", horizon=T, replications=2, seed=3)
+def test_fresh_predictions_use_the_model_at_the_checkpoint() -> None:
+    scenario, T = small(), 100
+    found = learned(scenario, "mp-lucb", horizon=T, replications=2, seed=3)
     for replication in range(2):
-        run = PolicyRun.start(world, policy("mp-lucb"), T, 3, replication)
-        truth = fresh_truth(world, 3, replication)
+        run = PolicyRun.start(scenario, policy("mp-lucb"), T, 3, replication)
+        truth = fresh_truth(scenario, 3, replication)
         for i, mark in enumerate(found.t.tolist()):
             run.to(mark)
-            predicted = np.einsum("skd,kd->sk", fresh_contexts(world, 3, replication), run.state.theta)
+            predicted = np.einsum("skd,kd->sk", fresh_contexts(scenario, 3, replication), run.state.theta)
             error = np.sqrt(np.mean((predicted - truth) ** 2)) / truth.std()
             assert found.fresh[replication, i] == pytest.approx(error, rel=1e-9)
         if replication == 0:
@@ -134,20 +135,20 @@ def test_fresh_predictions_are_the_models_at_the_checkpoint() -> None:
     assert np.array_equal(found.fresh_last, found.fresh[:, -1])
 
 
-def test_looking_does_not_change_the_run() -> None:
-    """The weights at the end are those of a plain run, although contexts of no slot were predicted in between."""
-    world = small()
-    found = learned(world, "mp-nucb", D=4, horizon=200, replications=1, seed=2)
-    [state] = ib.simulate(world, "mp-nucb", D=4, horizon=200, replications=1, seed=2).state or ()
-    case, n_hat = policy("mp-nucb", D=4), np.zeros(3)
-    run = PolicyRun.start(world, case, 200, 2, 0)
-    assert case.policy.predict is not None
-    for i, x in enumerate(fresh_contexts(world, 2, 0)[:20]):
-        case.policy.predict(run.setup, state, x, n_hat)
+def test_predictions_of_fresh_contexts_do_not_change_the_run() -> None:
+    """The final weights are those of a run without them."""
+    scenario = small()
+    found = learned(scenario, "mp-nucb", D=4, horizon=200, replications=1, seed=2)
+    [state] = ib.simulate(scenario, "mp-nucb", D=4, horizon=200, replications=1, seed=2).state or ()
+    configured, n_hat = policy("mp-nucb", D=4), np.zeros(3)
+    run = PolicyRun.start(scenario, configured, 200, 2, 0)
+    assert configured.policy.predict is not None
+    for i, x in enumerate(fresh_contexts(scenario, 2, 0)[:20]):
+        configured.policy.predict(run.setup, state, x, n_hat)
         assert np.array_equal(n_hat, found.pairs_fresh[0].reshape(FRESH_SLOTS, 3)[i])
 
 
-def test_sizes_and_table() -> None:
+def test_shapes_progress_and_columns() -> None:
     recorder = Recorder()
     found = learned("S1", "mp-lucb", beta=0.5, horizon=2300, replications=2, progress=recorder)
     assert isinstance(found, Learned)
@@ -171,8 +172,7 @@ def test_sizes_and_table() -> None:
     assert root_mean_square(np.array([3.0, 4.0])) == pytest.approx(np.sqrt(12.5))
 
 
-def test_csv() -> None:
-    """Numbers come back from it as they were, to the last bit."""
+def test_csv_keeps_numbers_exactly() -> None:
     found = [learned("S1", name, horizon=50, replications=2) for name in ("mp-lucb", "mp-lucb-rca")]
     table = pandas.read_csv(io.StringIO(learned_csv(found)))
     assert len(table) == 4 * len(found[0].t)
@@ -191,22 +191,22 @@ def test_replications_and_seeds_differ() -> None:
     assert again.fresh_last[0] == one.fresh_last[0]
 
 
-def test_a_slot_without_picks_has_no_error() -> None:
-    """Nothing available for the first slots, and then nothing in the last tenth."""
+def test_slots_without_plays_have_no_error() -> None:
+    """No channel is available in the first slots and in the last tenth."""
     rows = [[0] * 3] * 5 + [[1] * 3] * 80 + [[0] * 3] * 15
     found = learned(small(availability=rows), "mp-lucb", horizon=100, replications=1)
-    seen = np.isfinite(found.played[0])
-    assert not seen[found.t <= 5].any()
-    assert seen[(found.t > 5) & (found.t <= 85)].all()
+    defined = np.isfinite(found.played[0])
+    assert not defined[found.t <= 5].any()
+    assert defined[(found.t > 5) & (found.t <= 85)].all()
     assert np.isnan(found.played_last).all()
     assert found.pairs_played.shape == (2, 0)
 
 
-# --- a user's own ----------------------------------------------------------------------------------------------------
+# --- user policies ---------------------------------------------------------------------------------------------------
 
 
-def test_a_users_model() -> None:
-    """One that knows the model errs by nothing, one that says a constant by the spread itself: the scale of errors."""
+def test_error_is_0_for_the_true_model_and_1_for_a_constant() -> None:
+    """The errors of two user policies show the scale."""
 
     @ib.register(name="knows")
     class Knows:
@@ -215,7 +215,7 @@ def test_a_users_model() -> None:
 
         def select(setup: Any, state: Any, slot: Any, picks: Any) -> int:
             for m in range(setup.M):
-                picks[m] = m if object() else 0  # which does not compile, so that the test need not wait
+                picks[m] = m if object() else 0  # cannot be compiled, which saves the time of compiling
             return int(setup.M)
 
         def update(setup: Any, state: Any, slot: Any, feedback: Any) -> None:
@@ -236,7 +236,8 @@ def test_a_users_model() -> None:
     assert knows.fresh_last[0] < 1e-12
     constant = learned(small(), "constant", horizon=2000, replications=1)
     n = constant.pairs_fresh.shape[1]
-    assert abs(constant.fresh_last[0] - 1) < 12.5 / n  # sqrt(1 + z^2 / n), z = 5: the mean errs by z standard errors
+    # The error is sqrt(1 + z^2 / n) where the mean is wrong by z standard errors; z = 5.
+    assert abs(constant.fresh_last[0] - 1) < 12.5 / n
     assert 0.8 < constant.played_last[0] < 1.2
 
 
@@ -283,50 +284,52 @@ def test_a_users_model() -> None:
         ({}, "mp-lucb", {"depth": 3}, "unknown parameter of policy mp-lucb 'depth': did you mean 'width'?"),
     ],
 )
-def test_refusals(scenario: dict[str, Any], name: str, parameters: dict[str, Any], message: str) -> None:
+def test_unsuitable_arguments_are_refused(
+    scenario: dict[str, Any], name: str, parameters: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ib.InputError) as refused:
         learned(ib.scenario("S1", **scenario), name, **parameters)
     assert "\n" not in str(refused.value)
     assert str(refused.value).startswith(message)
 
 
-def test_additive_rewards_tell_the_perturbation() -> None:
-    """So feedback = reward is no reason to refuse there."""
+def test_perturbation_is_learned_from_additive_rewards() -> None:
+    """With the additive reward, feedback = reward is not refused."""
     found = learned(small(feedback="reward", reward="additive"), "mp-lucb", horizon=2000, replications=1)
     assert found.played_last[0] < 0.05
 
 
-def test_learned_chains_cover_the_truth_at_the_stated_rate() -> None:
-    """S1 to S4 without perturbation: 80 channels' p01 and p10, and the same at 50%. Intervals of one channel hang
-    together a little, so the bound is four standard errors of 160 independent ones."""
-    held = {0.5: 0, 0.95: 0}
+def test_intervals_of_learned_chains_have_their_coverage() -> None:
+    """160 probabilities of S1 to S4 without perturbation, at levels 95% and 50%. Intervals of one channel are slightly
+    correlated; the bound is four standard errors of 160 independent ones."""
+    covered = {0.5: 0, 0.95: 0}
     for name in ("S1", "S2", "S3", "S4"):
         result = ib.simulate(
             ib.scenario(name, perturbation="none"), "mp-belief", horizon=20_000, replications=2, seed=3
         )
-        for level in held:
+        for level in covered:
             table = ib.learned_chains(result, level)
             assert len(table) == 20
             for p in ("p01", "p10"):
-                held[level] += int(table[p].between(table[f"{p}_low"], table[f"{p}_high"]).sum())
-    for level, count in held.items():
+                covered[level] += int(table[p].between(table[f"{p}_low"], table[f"{p}_high"]).sum())
+    for level, count in covered.items():
         assert abs(count / 160 - level) < 4 * math.sqrt(level * (1 - level) / 160), level
 
 
-def test_learned_chains_name_channels_and_truth() -> None:
-    world = ib.scenario(
+def test_learned_chains_list_channels_and_true_probabilities() -> None:
+    scenario = ib.scenario(
         transition=[[[0.5, 0.5], [0.2, 0.8]], [[0.2, 0.4, 0.4]] * 3, [[0.9, 0.1], [0.3, 0.7]]],
         good=[[1], [2], [1]], users=2, perturbation="none",
     )  # fmt: skip
-    table = ib.learned_chains(ib.simulate(world, "mp-belief-lucb", horizon=3000, replications=2))
-    assert table.channel.tolist() == [0, 2, 0, 2]  # more than two states: no p01
+    table = ib.learned_chains(ib.simulate(scenario, "mp-belief-lucb", horizon=3000, replications=2))
+    assert table.channel.tolist() == [0, 2, 0, 2]  # channel 1 has three states and no p01
     assert table.p01.tolist() == [0.5, 0.1, 0.5, 0.1]
     assert table.p10.tolist() == [0.2, 0.3, 0.2, 0.3]
     assert (table.p01_low < table.p01_learned).all()
     assert (table.p01_learned < table.p01_high).all()
 
 
-def test_no_chains_no_table() -> None:
+def test_learned_chains_refuse_policies_without_chains() -> None:
     with pytest.raises(ib.InputError, match="mp-ucb: keeps no chains"):
         ib.learned_chains(ib.simulate("S1", "mp-ucb", horizon=10, replications=1))
     with pytest.raises(ib.InputError, match="level"):

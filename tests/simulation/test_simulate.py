@@ -1,4 +1,4 @@
-"""Results, records, sizes, threads and failures of simulate; intervals."""
+"""Results, recorded slots, sizes, threads and failures of simulate; intervals and p values."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from idleband.simulation.scheduler import ScheduledTask, Task, TaskResult, run_t
 from idleband.simulation.statistics import interval, p_value, paired_difference, student_t
 
 
-def test_result() -> None:
+def test_result_has_curves_plays_and_state() -> None:
     result = ib.simulate("S1", "mp-lucb", beta=0.5, horizon=1000, replications=3, seed=1)
     assert result.reward.shape == (3, len(result.t))
     assert result.plays.shape == (3, 10)
@@ -27,20 +27,20 @@ def test_result() -> None:
         result.regret("best")
 
 
-def test_the_papers_size_is_the_default() -> None:
+def test_default_size_is_that_of_the_paper() -> None:
     result = ib.simulate("S1", "mp-random")
     assert (result.horizon, result.replications) == (100_000, 5)
     assert (result.plays.sum(axis=1) == 5 * 100_000).all()
 
 
-def test_things_print_in_one_line() -> None:
+def test_objects_have_representations_of_one_line() -> None:
     study = ib.compare("S1", ["mp-random", "mp-ucb"], horizon=1000, replications=2)
     assert repr(study) == "Study(S1: 2 policies x 2 replications x 1,000 slots)"
     assert repr(study["mp-ucb"]) == "Result(mp-ucb on S1: 2 replications x 1,000 slots)"
     assert repr(study.scenario) == "Scenario(S1: 10 channels, 5 users)"
 
 
-def test_tidy_table() -> None:
+def test_table_has_one_row_per_replication_and_checkpoint() -> None:
     result = ib.simulate("S1", "mp-lucb", horizon=100, replications=2)
     table = result.to_pandas()
     assert len(table) == 2 * len(result.t)
@@ -52,14 +52,14 @@ def test_tidy_table() -> None:
     assert last.regret_genie == result.regret("genie")[1, -1]
 
 
-def test_record_of_slots() -> None:
+def test_recorded_slots_add_up_to_the_result() -> None:
     result = ib.simulate("S1", "mp-ucb", horizon=40, replications=2, record="slots")
     slots = result.slots
     assert slots is not None
     assert len(slots) == 2 * 40 * 10
-    earned = slots.groupby("replication").reward.sum()
+    total = slots.groupby("replication").reward.sum()
     assert slots.reward.isna().equals(~slots.picked)
-    np.testing.assert_allclose(earned, result.reward[:, -1])
+    np.testing.assert_allclose(total, result.reward[:, -1])
     plays = slots.groupby(["replication", "channel"]).picked.sum().to_numpy().reshape(2, 10)
     assert np.array_equal(plays, result.plays)
     with pytest.raises(ib.InputError, match="too long to record every slot; at most 500000 with 2 replications"):
@@ -81,27 +81,27 @@ def test_record_of_slots() -> None:
         ({"threads": 0}, "threads = 0: must be a whole number from 1 to 1024"),
     ],
 )
-def test_sizes_out_of_range(size: dict[str, float], message: str) -> None:
+def test_sizes_out_of_range_are_refused(size: dict[str, float], message: str) -> None:
     with pytest.raises(ib.InputError) as error:
         ib.simulate("S1", "mp-ucb", **{"horizon": 10, **size})
     assert message in str(error.value)
 
 
-def test_size_as_text_or_float() -> None:
+def test_size_may_be_text_or_float() -> None:
     assert ib.simulate("S1", "mp-ucb", horizon="1e2", replications=1.0).horizon == 100
 
 
-def test_paths_are_shared_across_policies_users_and_sensing() -> None:
-    """Not only policies: M and sensing modes too are compared on the same states, contexts and theta."""
+def test_sample_paths_are_shared_across_policies_users_and_sensing() -> None:
+    """States, contexts and theta do not depend on the policy, M or the sensing mode."""
     variants = [ib.scenario("S1"), ib.scenario("S1", users=2), ib.scenario("S1", sensing="all")]
-    seen = []
+    paths = []
     for scenario in variants:
         for name in ("mp-random", "mp-ts"):
             slots = ib.simulate(scenario, name, horizon=30, replications=1, record="slots").slots
             assert slots is not None
-            seen.append(slots[["state", "perturbation", "x0", "x7"]].to_numpy())
-    for other in seen[1:]:
-        assert np.array_equal(seen[0], other)
+            paths.append(slots[["state", "perturbation", "x0", "x7"]].to_numpy())
+    for other in paths[1:]:
+        assert np.array_equal(paths[0], other)
 
 
 def test_failure_of_one_task_ends_the_others_and_keeps_finished_ones() -> None:
@@ -142,7 +142,7 @@ class Signal(Progress):
 def scheduled(
     names: str, number: int, done: Callable[[Task, TaskResult], None], horizon: int = 50
 ) -> list[ScheduledTask]:
-    """Several replications of each policy, one replication of all policies after the other."""
+    """Return tasks of several replications of each policy, ordered by replication."""
     scenario = ib.scenario("S1")
     tasks = [Task(policy(name), i) for i in range(number) for name in names.split()]
     return [ScheduledTask(scenario, task, horizon, 0, done) for task in tasks]
@@ -175,10 +175,10 @@ def test_compiled_tasks_run_while_others_are_compiled(threads: int) -> None:
     run_tasks(wanted, threads=threads, progress=recorder)
     assert recorder.compiled == ["mp-random", "mp-ucb"]
     assert {name_of(task) for task in early} == {"mp-random"}
-    assert sorted(done, key=str) == sorted((one.task for one in wanted), key=str)  # each once, and none lost
+    assert sorted(done, key=str) == sorted((one.task for one in wanted), key=str)  # each task exactly once
 
 
-def test_after_a_failure_nothing_more_is_compiled_or_run() -> None:
+def test_nothing_is_compiled_or_run_after_a_failure() -> None:
     workers: list[threading.Thread] = []
 
     def fail(task: Task, result: TaskResult) -> None:
@@ -198,7 +198,7 @@ def test_after_a_failure_nothing_more_is_compiled_or_run() -> None:
     assert len(workers) == 1
 
 
-def test_a_failure_ends_running_tasks() -> None:
+def test_failure_ends_running_tasks() -> None:
     begun = threading.Event()
     done: list[Task] = []
 
@@ -240,12 +240,12 @@ def test_empty_list_of_tasks_compiles_nothing() -> None:
 
 
 def test_memory_of_results_does_not_grow_with_the_horizon() -> None:
-    """Checkpoints are 20 a decade: a hundred times the slots add forty."""
+    """There are 20 checkpoints per decade: a hundred times the slots add forty."""
     short, long = (ib.simulate("S1", "mp-random", horizon=T, replications=1) for T in (10**3, 10**5))
     assert len(long.t) - len(short.t) == 40
 
 
-def test_intervals_are_students() -> None:
+def test_intervals_are_those_of_the_t_test() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=12), rng.normal(size=12)
     expected = stats.ttest_rel(a, b).confidence_interval(0.95)
@@ -259,7 +259,7 @@ def test_intervals_are_students() -> None:
     assert "no interval" in str(single)
 
 
-def test_p_values_are_students() -> None:
+def test_p_values_are_those_of_the_t_test() -> None:
     rng = np.random.default_rng(1)
     for R in (2, 3, 5, 20):
         for shift in (-3.0, -0.5, 0.0, 0.1, 8.0):
@@ -273,5 +273,5 @@ def test_p_values_are_students() -> None:
     ("values", "expected"),
     [([2.0], 1.0), ([0.0, 0.0], 1.0), ([1.0, -1.0], 1.0), ([0.5, 0.5], 0.0), ([-0.5, -0.5, -0.5], 0.0)],
 )
-def test_p_values_without_a_spread_or_a_second_replication(values: list[float], expected: float) -> None:
+def test_p_values_without_variance_or_with_one_replication(values: list[float], expected: float) -> None:
     assert p_value(np.array(values)) == expected
