@@ -1,4 +1,4 @@
-"""How many times faster the compiled policies are than the NumPy reference, in one process, in turn.
+"""Compare the times of compiled policies and of the NumPy reference, alternating in one process.
 
 python benchmarks/against_numpy.py
 """

@@ -17,7 +17,7 @@ from idleband.policies.registry import policy
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.run import PolicyRun
 
-CASES = (  # policy, K, M, d, slots per round, largest ratio allowed
+CONFIGURATIONS = (  # policy, K, M, d, slots per round, largest ratio allowed
     ("mp-lucb", 10, 5, 8, 4000, 30.0),
     ("mp-lucb", 1000, 200, 8, 300, 3.0),
     ("mp-belief-lucb", 10, 5, 8, 4000, None),
@@ -33,7 +33,7 @@ def make_scenario(K: int, M: int, d: int) -> Scenario:
 
 def main() -> None:
     print(f"{'policy':16} {'K':>5} {'M':>4}   {'loop':>9}   {'live':>9}   ratio")
-    for name, K, M, d, slots, limit in CASES:
+    for name, K, M, d, slots, limit in CONFIGURATIONS:
         scenario = make_scenario(K, M, d)
         run = PolicyRun.start(scenario, policy(name), 10**9, 0, 0)
         allocator = ib.Allocator(name, channels=K, users=M, dimension=d)

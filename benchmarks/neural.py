@@ -1,24 +1,24 @@
-"""MP-NUCB against its floor: the same number of multiply-adds in a plain compiled matrix-vector loop, in the same run.
+"""Compare MP-NUCB with a floor: the same number of multiply-adds in a plain compiled matrix-vector loop.
 
     python benchmarks/neural.py
 
-K = 10, M = 5, d = 8, L = 2, D = 16, one step of Adam per slot for each channel played. Where PyTorch happens to be
-installed, a straightforward version of the same policy runs beside it.
+K = 10, M = 5, d = 8, L = 2, D = 16, one step of Adam per slot for each channel played. Where PyTorch is
+installed, a straightforward version of the same policy is measured as well.
 
-The multiply-adds of a slot, counted: I = 9 inputs, U = I + 1 = 10 weights per unit, P = 16 U = 160 weights, B = 16
-samples a step, a = gradient entries that are not zero, measured (about half of P):
+Multiply-adds per slot: I = 9 inputs, U = I + 1 = 10 weights per neuron, P = 16 U = 160 weights, B = 16 samples per
+step, a = nonzero gradient entries, measured (about half of P):
 
     predictions        K (I D + D)
     gradients          K a
-    training           M (B ((I D + D) + D + (I D + D)) + 6 P)      forward, deltas, slopes; 6 a weight in Adam, whose
-                                                                    square root and division count as one each
-    full               K a P + M (P^2 + a P / 2 + P^2 / 64)         A^-1 g; rank one; A itself, half; its new inverse
-    block              K a U + M (a U + a U / 2 + a U / 64)         the same within the blocks of the active units
+    training           M (B ((I D + D) + D + (I D + D)) + 6 P)      forward, deltas, gradients; 6 per weight in Adam:
+                                                                    a square root or division counts as one
+    full               K a P + M (P^2 + a P / 2 + P^2 / 64)         A^-1 g; rank-one update; half of A; its new inverse
+    block              K a U + M (a U + a U / 2 + a U / 64)         the same within the blocks of active neurons
     diagonal           K 2 P + M 2 P
 
-The floor of the first three lines runs over 10 x 16 matrices, as the networks are; that of a covariance over matrices
-as large and as many as its own, of a diagonal over 10 x 16 ones. Each floor is the better of two plain loops, by rows
-and by columns. Best times on both sides: other work on the machine can only make a loop slower.
+The floor of the first three lines uses 10 x 16 matrices, the size of the networks; that of a covariance uses matrices
+of its size and number, that of a diagonal 10 x 16 matrices. Each floor is the better of two plain loops, by rows and by
+columns. Best times are compared, because other work on the machine can only make a loop slower.
 """
 
 import importlib.util
@@ -42,7 +42,7 @@ U, P = INPUTS + 1, (INPUTS + 1) * D
 
 @numba.njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def by_rows(A: npt.NDArray[np.float64], x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], times: int) -> None:
-    """y = x' A for every matrix, again and again; the inner loop adds a row to y."""
+    """Compute y = x' A for every matrix, `times` times; the inner loop adds a row to y."""
     for _ in range(times):
         for m in range(A.shape[0]):
             for j in range(A.shape[2]):
@@ -55,7 +55,7 @@ def by_rows(A: npt.NDArray[np.float64], x: npt.NDArray[np.float64], y: npt.NDArr
 
 @numba.njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def by_columns(A: npt.NDArray[np.float64], x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], times: int) -> None:
-    """y = A x for every matrix, again and again; the inner loop is a dot product."""
+    """Compute y = A x for every matrix, `times` times; the inner loop is a dot product."""
     for _ in range(times):
         for m in range(A.shape[0]):
             for i in range(A.shape[1]):
@@ -66,7 +66,7 @@ def by_columns(A: npt.NDArray[np.float64], x: npt.NDArray[np.float64], y: npt.ND
 
 
 class Floor:
-    """The time of a multiply-add in plain products with so many matrices of one size."""
+    """Time per multiply-add in products with a number of matrices of one size."""
 
     def __init__(self, matrices: int, rows: int, columns: int) -> None:
         size = max(rows, columns)
@@ -91,12 +91,12 @@ class Floor:
 
 
 class Loop:
-    """The time per slot of mp-nucb, and how many gradient entries were not zero."""
+    """Time per slot of mp-nucb, and its number of nonzero gradient entries."""
 
     def __init__(self, covariance: str) -> None:
         configured = ib.policy("mp-nucb", covariance=covariance)
         self.run = PolicyRun.start(ib.scenario("S1"), configured, 4000 + ROUNDS * SLOTS, 0, 0)
-        self.run.to(4000)  # networks that have learned something, as in most of a run
+        self.run.to(4000)  # train the networks first, as in most of a run
         self.best = float("inf")
         self.active: list[float] = []
 
@@ -108,11 +108,11 @@ class Loop:
 
 
 def main() -> None:
-    a_network = Floor(K, U, D)
-    floors = {"full": Floor(K, P, P), "block": Floor(K * D, U, U), "diagonal": a_network}
+    network_floor = Floor(K, U, D)
+    floors = {"full": Floor(K, P, P), "block": Floor(K * D, U, U), "diagonal": network_floor}
     loops = {covariance: Loop(covariance) for covariance in floors}
     for _ in range(ROUNDS):
-        for floor in {id(f): f for f in (a_network, *floors.values())}.values():
+        for floor in {id(f): f for f in (network_floor, *floors.values())}.values():
             floor.measure()
         for loop in loops.values():
             loop.measure()
@@ -128,16 +128,16 @@ def main() -> None:
             "block": K * a * U + M * (a * U + a * U / 2 + a * U / 64),
             "diagonal": K * 2 * P + M * 2 * P,
         }[covariance]
-        floor_time = network * a_network.best + matrices * floors[covariance].best
+        floor_time = network * network_floor.best + matrices * floors[covariance].best
         print(
             f"{covariance:12s} {loop.best * 1e6:10.2f} {1 / loop.best:9,.0f} {network + matrices:14,.0f}"
             f" {floor_time * 1e6:9.2f} {loop.best / floor_time:6.2f}"
         )
     if importlib.util.find_spec("torch") is None:
-        print("PyTorch is not installed here: no comparison with it")
+        print("PyTorch is not installed: no comparison with it")
         return
     reference: Any = importlib.import_module("torch_reference")
-    seconds = reference.seconds_a_slot()
+    seconds = reference.seconds_per_slot()
     print(
         f"{'PyTorch':12s} {seconds * 1e6:10.0f} {1 / seconds:9,.0f}   full covariance: mp-nucb is"
         f" {seconds / loops['full'].best:.0f} times as fast"

@@ -1,17 +1,19 @@
-"""MP-UCB and MP-LUCB as one would write them in NumPy: short, vectorised over channels, one slot at a time.
+"""MP-UCB and MP-LUCB in plain NumPy: short, vectorised over channels, one slot at a time.
 
-What the compiled policies are measured against, and checked against: fed the same slots, they make the same picks.
+The compiled policies are compared with them in time and in results: in the same slots they select the same channels.
 """
 
 import numpy as np
 
 
 def top(index: np.ndarray, M: int) -> np.ndarray:
-    """The M largest, ties to the lowest channel number, in channel order."""
+    """Return the M channels with the largest index, in ascending order; lower channels first among equal ones."""
     return np.sort(np.argsort(-index, kind="stable")[:M])
 
 
 class UCB:
+    """`mp-ucb`."""
+
     def __init__(self, K: int, M: int, d: int, L: float = 1.5) -> None:
         self.M, self.L = M, L
         self.total, self.plays = np.zeros(K), np.zeros(K)
@@ -27,7 +29,7 @@ class UCB:
 
 
 class LUCB:
-    """`mp-lucb`: base mean, optimistic width, replacement by indicator where only played states are seen."""
+    """`mp-lucb`: base mean, optimistic width, replacement by indicator; only states of played channels are observed."""
 
     def __init__(self, K: int, M: int, d: int, beta: float = 1.0) -> None:
         self.M, self.beta = M, beta
@@ -63,11 +65,11 @@ POLICIES = {"mp-ucb": UCB, "mp-lucb": LUCB}
 
 
 def simulate(policy: "UCB | LUCB", p01: np.ndarray, p10: np.ndarray, theta: np.ndarray, T: int, seed: int) -> float:
-    """T slots of Gilbert-Elliott channels under a linear model and the threshold reward; the reward earned."""
+    """Simulate T slots with a linear perturbation model and the threshold reward; return the total reward."""
     rng = np.random.default_rng(seed)
     K = len(p01)
     good = rng.random(K) < p01 / (p01 + p10)
-    earned = 0.0
+    total = 0.0
     for t in range(1, T + 1):
         u = rng.random(K)
         good = np.where(good, u >= p10, u < p01)
@@ -77,5 +79,5 @@ def simulate(policy: "UCB | LUCB", p01: np.ndarray, p10: np.ndarray, theta: np.n
         h = np.where(good[picks], 1.0, 0.1)
         r = np.where(good[picks] - n[picks] > 0, 1.0, 0.1)
         policy.learn(picks, x, h, r, n[picks])
-        earned += float(r.sum())
-    return earned
+        total += float(r.sum())
+    return total

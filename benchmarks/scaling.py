@@ -1,4 +1,4 @@
-"""How time and memory grow: threads, channels, horizon, and a second process.
+"""Measure how time and memory scale with threads, channels and the horizon, and the start of a second process.
 
 python benchmarks/scaling.py
 """
@@ -16,7 +16,7 @@ from idleband.simulation.scheduler import ScheduledTask, Task, run_tasks
 
 
 def threads(slots: int = 400_000, tasks: int = 8, rounds: int = 5) -> None:
-    """Two threads against one, on the same tasks; the best of five of each, in turn."""
+    """Print the speed-up of two threads on the same tasks; best of five alternating rounds of each."""
     scenario = ib.scenario("S1")
     for name in ("mp-ucb", "mp-lucb"):
         work = [ScheduledTask(scenario, Task(policy(name), i), slots, 0, lambda *_: None) for i in range(tasks)]
@@ -30,7 +30,7 @@ def threads(slots: int = 400_000, tasks: int = 8, rounds: int = 5) -> None:
 
 
 def channels() -> None:
-    """Time per channel at K = 1000, M = 200, against K = 10, M = 5."""
+    """Print the time per channel at K = 1000, M = 200, relative to K = 10, M = 5."""
     small = ib.scenario("S1")
     large = ib.scenario(p01=list(small.to_dict()["p01"]) * 100, p10=list(small.to_dict()["p10"]) * 100, users=200)
     for name in ib.POLICIES:
@@ -41,7 +41,7 @@ def channels() -> None:
 
 
 def memory() -> None:
-    """The peak memory of a process that runs T slots of one policy."""
+    """Print the peak memory of a process that runs T slots of one policy."""
     code = (
         "import sys, resource, idleband as ib;"
         "ib.simulate('S1', 'mp-lucb', horizon=float(sys.argv[1]), replications=2);"
@@ -53,7 +53,7 @@ def memory() -> None:
 
 
 def second_process() -> None:
-    """Import and ten slots of every policy, in a fresh process, with an empty and with a filled cache."""
+    """Print the time of the import and ten slots of every policy in a new process, with an empty and a filled cache."""
     import tempfile
 
     code = "import idleband as ib\nfor name in ib.POLICIES: ib.simulate('S1', name, horizon=10, replications=1)"
@@ -69,4 +69,4 @@ if __name__ == "__main__":
     channels()
     memory()
     second_process()
-    print(f"peak memory here: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")

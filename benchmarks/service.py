@@ -1,5 +1,4 @@
-"""The service over loopback: pairs of decide and report per second and their latency, beside the same handlers without
-learning and journal.
+"""Measure pairs of decide and report per second and their latency over loopback, with and without learning and journal.
 
     python benchmarks/service.py                    both in alternation, 5 seconds each
     python benchmarks/service.py --minutes 10       the durable one for ten minutes, with its memory every half minute
@@ -26,7 +25,7 @@ CONNECTIONS, K, M, D = 16, 10, 5, 8
 POLICY = "mp-lucb"
 
 
-# --- the service, in its own process ----------------------------------------------------------------------------
+# --- the service, in a separate process -------------------------------------------------------------------------
 
 
 def serve(kind: str, folder: str) -> None:
@@ -59,7 +58,7 @@ class Running:
     """A service on the first core."""
 
     def __init__(self, kind: str) -> None:
-        self.folder = tempfile.TemporaryDirectory(dir=Path.cwd())  # not in a folder that is kept in memory
+        self.folder = tempfile.TemporaryDirectory(dir=Path.cwd())  # not in a file system in memory
         first, *_ = sorted(os.sched_getaffinity(0))
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--serve", kind, self.folder.name],

@@ -1,7 +1,7 @@
-"""MP-NUCB as one writes it in PyTorch: autograd for the gradients, torch.optim.Adam for training, one core.
+"""MP-NUCB in plain PyTorch: autograd for the gradients, torch.optim.Adam for training, one core.
 
-For comparison only (benchmarks/neural.py); PyTorch is no dependency of anything. The same settings and the same work
-as `mp-nucb`: full covariance kept inverted by rank-one updates, one step on 16 samples for each channel played.
+Used for comparison by benchmarks/neural.py; PyTorch is not a dependency of the package. Settings and work are those of
+`mp-nucb`: the inverse of the full covariance by rank-one updates, one step on 16 samples for each channel played.
 """
 
 from time import perf_counter
@@ -13,7 +13,7 @@ P = (d + 2) * D
 
 
 class Channel:
-    """One channel's network, its optimiser, its inverse and its samples."""
+    """Network, optimiser, inverse covariance and samples of one channel."""
 
     def __init__(self) -> None:
         self.network = torch.nn.Sequential(
@@ -26,9 +26,9 @@ class Channel:
         self.total_h, self.plays = 0.0, 0
 
     def gradient(self, u: torch.Tensor) -> tuple[float, torch.Tensor]:
-        said = self.network(u)
-        parts = torch.autograd.grad(said, list(self.network.parameters()))
-        return float(said.detach()), torch.cat([part.reshape(-1) for part in parts])
+        prediction = self.network(u)
+        parts = torch.autograd.grad(prediction, list(self.network.parameters()))
+        return float(prediction.detach()), torch.cat([part.reshape(-1) for part in parts])
 
     def learn(self, u: torch.Tensor, g: torch.Tensor, y: float) -> None:
         v = self.A_inv @ g
@@ -38,14 +38,15 @@ class Channel:
         del self.inputs[:-MEMORY], self.y[:-MEMORY]
         others = torch.randint(len(self.y), (BATCH - 1,)).tolist()
         places = [len(self.y) - 1, *others]
-        said = self.network(torch.stack([self.inputs[i] for i in places]))[:, 0]
-        loss = torch.nn.functional.mse_loss(said, torch.tensor([self.y[i] for i in places]))
+        predictions = self.network(torch.stack([self.inputs[i] for i in places]))[:, 0]
+        loss = torch.nn.functional.mse_loss(predictions, torch.tensor([self.y[i] for i in places]))
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
 
 
-def seconds_a_slot(slots: int = 200, warm_up: int = 50) -> float:
+def seconds_per_slot(slots: int = 200, warm_up: int = 50) -> float:
+    """Return the time per slot."""
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""The state machine of tests/service/test_journaled_allocator.py over thousands of random sequences.
+"""Run the state machine of tests/service/test_journaled_allocator.py over thousands of random sequences.
 
     python studies/exactly_once.py [SEQUENCES]    3000 by default, about 20 minutes; writes studies/exactly_once.md
 

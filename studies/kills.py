@@ -1,9 +1,9 @@
-"""Kill a service under load many times: is an acknowledged request lost, or a report learned twice?
+"""Kill a service under load many times and check that no acknowledged request is lost and no report learned twice.
 
     python studies/kills.py [KILLS]             500 kills by default, about ten minutes; writes studies/kills.md
 
-Eight clients send requests to a service, which is killed (SIGKILL) after a random time of up to half a second, whatever
-it is doing: reading, learning, writing, syncing, responding. One in four restarted services is killed again while it
+Eight clients send requests to a service, which is killed (SIGKILL) after a random time of up to half a second, while
+it is reading, learning, writing, syncing or responding. One in four restarted services is killed again while it
 starts. The service is started again on the same folder and the clients continue: they repeat requests that were not
 acknowledged, with the same request_id. After every restart a sample of the acknowledged requests is repeated, and at
 the end the last 2,000. One start in ten is a new process; the others are forked from a process that has imported and
@@ -57,10 +57,12 @@ def contexts_of(request: str) -> list[list[float]]:
 
 
 def outcome_of(request: str, channel: int) -> int:
+    """Return the state of a channel as a function of the request_id."""
     return (sum(request.encode()) + channel) % 2
 
 
 def rewards_of(request: str, channels: tuple[int, ...]) -> tuple[dict[int, float], dict[int, int]]:
+    """Return rewards and states by channel."""
     states = {k: outcome_of(request, k) for k in channels}
     return {k: (0.1, 1.0)[s] for k, s in states.items()}, states
 
@@ -116,7 +118,7 @@ def check(client: Client, acknowledged: Acknowledged, requests: list[str], fault
 
 
 def main(kills: int) -> None:
-    moments, acknowledged, faults = random.Random(1), Acknowledged(), list[str]()
+    rng, acknowledged, faults = random.Random(1), Acknowledged(), list[str]()
     folder = Path(tempfile.mkdtemp(dir=HERE.parent, prefix=".kills-")) / "data"
     forker = Forker(folder)
     stop = threading.Event()
@@ -129,13 +131,13 @@ def main(kills: int) -> None:
         thread.start()
     early = 0
     for i in range(kills):
-        time.sleep(moments.uniform(0.0, MAX_DELAY))
+        time.sleep(rng.uniform(0.0, MAX_DELAY))
         forker.kill(process)
         at = time.monotonic()
         process = forker.start(fresh=i % 10 == 9)
-        if moments.random() < 0.25:
+        if rng.random() < 0.25:
             early += 1
-            time.sleep(moments.uniform(0.0, MAX_START_DELAY))
+            time.sleep(rng.uniform(0.0, MAX_START_DELAY))
             forker.kill(process)
             process = forker.start(fresh=False)
         client.close()
@@ -143,7 +145,7 @@ def main(kills: int) -> None:
         starts.append(time.monotonic() - at)
         with acknowledged.lock:
             recent = list(acknowledged.decided)[-20_000:]  # decisions that are still kept
-        sample = moments.sample(recent, min(20, len(recent)))
+        sample = rng.sample(recent, min(20, len(recent)))
         check(client, acknowledged, sample, faults)
         checked += len(sample)
         if faults:

@@ -1,10 +1,10 @@
-"""Does the network pay? MP-NUCB against MP-LUCB under three models, what each covariance earns, and what was learned.
+"""Compare MP-NUCB with MP-LUCB under three perturbation models: rewards by covariance, and prediction errors.
 
     python studies/neural.py [FOLDER]
 
-Writes the tables of neural.md and the figures beside it. The runs are kept in FOLDER (default results/neural), from
-which an interrupted study goes on: 12 scenarios x 4 policies x 20 replications x 10^5 slots take about half an hour on
-two cores. The seeds are others than those that were looked at while the policy was written.
+Writes neural-rewards.md and neural-errors.md beside this file. Results and figures are stored in FOLDER (default
+results/neural), from which an interrupted study continues. 12 scenarios x 4 policies x 20 replications x 10^5 slots
+take about half an hour on two cores. The seeds were not used while the policy was developed.
 """
 
 import sys
@@ -29,7 +29,7 @@ LEARNED_HORIZON, LEARNED_REPLICATIONS = 50_000, 5
 
 
 def compared(folder: Path) -> list[str]:
-    """The table of rewards: mean reward per slot, and by how much each policy earns more than mp-lucb."""
+    """Return the table of mean rewards per slot, with the gains over mp-lucb."""
     lucb, *others = [configured.label for configured in POLICIES]
     lines = [
         "| model | scenario | mp-lucb | " + " | ".join(f"{label}, gain [95%]" for label in others) + " |",
@@ -49,13 +49,14 @@ def compared(folder: Path) -> list[str]:
 
 
 def gain(study: Study, label: str, lucb: str, base: float) -> str:
+    """Return the reward of a policy and its gain over mp-lucb in per cent, with the interval."""
     difference = study.difference(label, lucb)
     mean, low, high = (100 * value / HORIZON / base for value in difference[:3])
     return f"{study.table().loc[label, 'reward']:.4f}, {mean:+.2f}% [{low:+.2f}, {high:+.2f}]"
 
 
 def errors(folder: Path) -> list[str]:
-    """The table of errors, and a figure for each model."""
+    """Return the table of prediction errors, and draw a figure for each model."""
     lines = [
         "| model | policy | played, last tenth (worst of replications) | fresh contexts (worst) |",
         "|---|---|---|---|",
@@ -74,6 +75,7 @@ def errors(folder: Path) -> list[str]:
 
 
 def row(model: str, one: Learned) -> str:
+    """Return a row of the table of errors."""
     played, fresh = one.played_last, one.fresh_last
     return (
         f"| {model} | {one.label} | {root_mean_square(played):.1%} ({played.max():.1%})"

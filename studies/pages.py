@@ -1,4 +1,4 @@
-"""Update what the documentation shows of the reproduction: figures and claims. Run by `make pages`."""
+"""Copy figures and claims of the reproduction into the documentation. Run by `make pages`."""
 
 import shutil
 from pathlib import Path

@@ -1,14 +1,14 @@
-"""Every policy in S1 to S4 under four models, ranked: the page, its figures, and what was promised of it.
+"""Rank every policy in S1 to S4 under four perturbation models; write the page, its figures and a table of goals.
 
     python studies/ranking.py [FOLDER]
 
-T = 10^5 slots, 20 replications, on a seed that was not looked at while the policies were written. The runs are kept in
-FOLDER (default results/ranking), from which an interrupted study goes on; forty minutes on two cores. To keep to that,
-policies with networks are left out where there is no perturbation for them to learn; mp-nucb-rca and mp-nucb-printed,
-which are far behind, have a diagonal covariance under the linear model and are left out under the others; and
-mp-nucb has a diagonal covariance under the last two.
+T = 10^5 slots, 20 replications, with a seed that was not used while the policies were developed. Results are stored in
+FOLDER (default results/ranking), from which an interrupted study continues. It takes forty minutes on two cores. To
+limit the time, policies with networks are omitted where there is no perturbation to learn; mp-nucb-rca and
+mp-nucb-printed, which are far behind, have a diagonal covariance under the linear model and are omitted under the
+nonlinear ones; and mp-nucb has a diagonal covariance under the nonlinear models.
 
-Writes ranking.csv and promises.md beside this file, and the page and figures in docs.
+Writes ranking.csv and goals.md beside this file, and the page and figures in docs.
 """
 
 import math
@@ -27,23 +27,25 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 SCENARIOS, PERTURBATION_MODELS = ("S1", "S2", "S3", "S4"), ("none", "linear", "quadratic", "cosine")
 HORIZON, REPLICATIONS, SEED = 100_000, 20, 7
-CURVED, RCA_AND_PRINTED = ("quadratic", "cosine"), ("mp-nucb-rca", "mp-nucb-printed")
-AWARE = {"mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-whittle", "mp-ts-episodes"}  # that channels are restless
+NONLINEAR, RCA_AND_PRINTED = ("quadratic", "cosine"), ("mp-nucb-rca", "mp-nucb-printed")
+AWARE = {"mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-whittle", "mp-ts-episodes"}  # restless-aware policies
 
 
 def policies_of(model: str) -> list[ConfiguredPolicy]:
+    """Return the policies that are ranked under a perturbation model."""
     found = []
     for configured in every_policy():
         name, networks = configured.policy.name, "covariance" in configured.values
-        if (networks and model == "none") or (model in CURVED and name in RCA_AND_PRINTED):
+        if (networks and model == "none") or (model in NONLINEAR and name in RCA_AND_PRINTED):
             continue
-        if name in RCA_AND_PRINTED or (model in CURVED and name == "mp-nucb"):
+        if name in RCA_AND_PRINTED or (model in NONLINEAR and name == "mp-nucb"):
             configured = ib.policy(configured, covariance="diagonal")
         found.append(configured)
     return found
 
 
 def studies(folder: Path) -> dict[tuple[str, str], Study]:
+    """Run all studies; return them by model and scenario."""
     work = {
         (model, name): StudyRequest(
             experiment(
@@ -59,7 +61,7 @@ def studies(folder: Path) -> dict[tuple[str, str], Study]:
         for name in SCENARIOS
     }
     done = {}
-    for model in PERTURBATION_MODELS:  # model by model, so that something is there to look at while the rest runs
+    for model in PERTURBATION_MODELS:  # model by model, so that the first results are available early
         part = {place: one for place, one in work.items() if place[0] == model}
         done |= dict(zip(part, run_experiments(list(part.values())), strict=True))
         print(f"{model}: done", flush=True)
@@ -87,7 +89,7 @@ by side. *Knows*, besides states and rewards of played channels: **x** contexts,
 
 
 def page(tables: dict[tuple[str, str], list[Row]]) -> str:
-    """docs/explanation/ranking.md: for each model one table, policies by their mean over the scenarios."""
+    """Return docs/explanation/ranking.md: one table per model, with policies ordered by mean reward."""
     lines = [HEAD.format(slots=HORIZON, replications=REPLICATIONS)]
     for model in PERTURBATION_MODELS:
         by_label: dict[str, dict[str, Row]] = {}
@@ -124,19 +126,19 @@ def closed(row: Row) -> str:
     return "-" if math.isnan(row.gap_closed) else f"{100 * row.gap_closed:.1f}% ±{100 * row.gap_closed_pm:.1f}"
 
 
-# --- what was promised ------------------------------------------------------------------------------------------------
+# --- goals ------------------------------------------------------------------------------------------------------------
 
-LEVEL = 0.005  # of the reward: as near as this a rival may come that knows channels are restless
+MAX_DEFICIT = 0.005  # largest share of its reward by which a restless-aware rival may be ahead
 
 
-def promises(found: dict[tuple[str, str], Study], tables: dict[tuple[str, str], list[Row]]) -> str:
-    """Each promise in each scenario, beside what was asked, and whether it is kept."""
+def goals(found: dict[tuple[str, str], Study], tables: dict[tuple[str, str], list[Row]]) -> str:
+    """Return a table with the results and goals of each policy in each scenario, and whether they are reached."""
     lines = [
         "| policy, model | scenario | of the oracle (goal) | gap closed (goal) | closest rival | lead over it |"
         " closest restless-aware | lead over it | reached |",
         "|---" * 9 + "|",
     ]
-    for policy, model, share_asked, gap_asked in (
+    for policy, model, share_goal, gap_goal in (
         ("mp-belief", "none", 0.985, 0.80),
         ("mp-belief-lucb", "linear", 0.99, 0.93),
         ("mp-belief-nucb", "linear", 0.99, 0.93),
@@ -145,27 +147,30 @@ def promises(found: dict[tuple[str, str], Study], tables: dict[tuple[str, str], 
     ):
         for name in SCENARIOS:
             study = found[model, name]
-            own = next(row for row in tables[model, name] if row.label == policy)
+            row = next(row for row in tables[model, name] if row.label == policy)
             best = max(
                 row.reward for row in tables[model, name] if row.label in (ORACLES if model == "none" else ORACLES[:1])
             )
-            level = model == "none" and name == "S2"  # nothing can be gained there
+            level = model == "none" and name == "S2"  # there is no gap to close
             rival, lead, ahead = closest(study, policy, aware=False)
             other, other_lead, beside = closest(study, policy, aware=True)
-            kept = own.reward >= share_asked * best and beside
-            kept &= level or (ahead and own.gap_closed >= gap_asked)
+            reached = row.reward >= share_goal * best and beside
+            reached &= level or (ahead and row.gap_closed >= gap_goal)
             lines.append(
-                f"| {policy}, {model} | {name} | {100 * own.reward / best:.2f}% ({100 * share_asked:g}%) |"
-                f" {closed(own)}{'' if level else f' ({100 * gap_asked:g}%)'} | {rival} | {lead} | {other} |"
-                f" {other_lead} | {'yes' if kept else 'no'} |"
+                f"| {policy}, {model} | {name} | {100 * row.reward / best:.2f}% ({100 * share_goal:g}%) |"
+                f" {closed(row)}{'' if level else f' ({100 * gap_goal:g}%)'} | {rival} | {lead} | {other} |"
+                f" {other_lead} | {'yes' if reached else 'no'} |"
             )
     return "\n".join(lines) + "\n"
 
 
 def closest(study: Study, policy: str, *, aware: bool) -> tuple[str, str, bool]:
-    """Among rivals that know no more, restless-aware or not, the one that comes closest: its label, the lead over it in
-    per cent of its reward with the paired interval, and whether the lead is as it must be over all of them."""
-    leads, right = [], True
+    """Find the closest rival among policies that know no more and are restless-aware or not.
+
+    Return its label, the lead over it in per cent of its reward with the paired interval, and whether the lead over
+    all these policies is large enough.
+    """
+    leads, reached = [], True
     for result in study.results:
         label, knows = result.label, POLICIES[result.policy].knows
         if label == policy or (result.policy in AWARE) != aware or not knows <= POLICIES[policy].knows:
@@ -174,10 +179,10 @@ def closest(study: Study, policy: str, *, aware: bool) -> tuple[str, str, bool]:
         base = study.interval(label, per_slot=True).mean
         mean, low, high = (value / base for value in lead[:3])
         leads.append((mean if aware else low, label, f"{100 * mean:+.2f}% [{100 * low:+.2f}, {100 * high:+.2f}]"))
-        right &= mean >= -LEVEL if aware else low > 0
+        reached &= mean >= -MAX_DEFICIT if aware else low > 0
     if not leads:
         return "-", "-", True
-    return (*min(leads)[1:], right)
+    return (*min(leads)[1:], reached)
 
 
 def main() -> None:
@@ -189,8 +194,8 @@ def main() -> None:
     for model in PERTURBATION_MODELS:
         drawn = ranking_figure([tables[model, name] for name in SCENARIOS])
         drawn.savefig(DOCS / f"figures/ranking-{model}.png")
-    text = promises(found, tables)
-    (HERE / "promises.md").write_text(text)
+    text = goals(found, tables)
+    (HERE / "goals.md").write_text(text)
     print(text)
 
 

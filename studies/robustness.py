@@ -1,4 +1,4 @@
-"""Measure what policies lose where the environment is not what they assume, and whether forgetting helps.
+"""Measure the loss of policies in environments that violate their assumptions, and the effect of forgetting.
 
     python studies/robustness.py            # about ten minutes on two cores
     python studies/robustness.py --quick    # a short run that checks that the study works; writes nothing
@@ -111,10 +111,12 @@ def advance(path: SamplePath) -> None:
 @cache
 def disturbed_loop(configured: ConfiguredPolicy, kind: str) -> Any:
     """Return the loop of a policy under a disturbance."""
-    own = {"select": configured.policy.select, "update": configured.policy.update}
+    bindings = {"select": configured.policy.select, "update": configured.policy.update}
     if kind in ("regular", "bursty"):
-        own["advance"] = compile.bind(advance, {"BURSTY": kind == "bursty"})
-    return compile.specialise(loop.run, f"run_{configured.policy.select.__module__.rpartition('.')[2]}_{kind}", own)
+        bindings["advance"] = compile.bind(advance, {"BURSTY": kind == "bursty"})
+    return compile.specialise(
+        loop.run, f"run_{configured.policy.select.__module__.rpartition('.')[2]}_{kind}", bindings
+    )
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -128,15 +130,15 @@ def rewards(name: str, configured: ConfiguredPolicy, kind: str, replication: int
     run.path = run.path._replace(theta=run.path.theta.copy())  # the original is shared by all runs
     kernel = disturbed_loop(configured, kind if kind in ("regular", "bursty") else "plain")
     first, last = run.path.theta.copy(), path_parameters(scenario, SEED + 1, replication)[0]
-    earned = [0.0]
+    totals = [0.0]
     for t in range(0, HORIZON, STEP):
         if kind == "drifting":
             run.path.theta[:] = first + (last - first) * t / HORIZON
         if kind == "reversed" and t == HORIZON // 2:
             reverse(run, scenario)
         kernel(run.setup, run.path, run.state, run.rng, run.tally, t, t + STEP)
-        earned.append(float(run.tally.now[0]))
-    return np.diff(earned)
+        totals.append(float(run.tally.now[0]))
+    return np.diff(totals)
 
 
 def reverse(run: PolicyRun, scenario: Scenario) -> None:
@@ -151,7 +153,7 @@ def reverse(run: PolicyRun, scenario: Scenario) -> None:
 
 
 def table(paths: Callable[[str, ConfiguredPolicy, str], Floats]) -> list[str]:
-    """Return a table of shares of the oracle's reward without disturbance, and of the losses in percentage points."""
+    """Return a table of shares of the oracle reward without disturbance, and of the losses in percentage points."""
     lines = [
         "| policy | scenario | share | reversed | regular | bursty | share, linear model | drifting |",
         "|---|---|---|---|---|---|---|---|",
@@ -173,16 +175,18 @@ def table(paths: Callable[[str, ConfiguredPolicy, str], Floats]) -> list[str]:
     return lines
 
 
-def ratio(own: Floats, best: Floats) -> Floats:
-    """(R,) the reward as a share of the oracle's."""
-    return np.asarray(own.sum(axis=1) / best.sum(axis=1))
+def ratio(reward: Floats, best: Floats) -> Floats:
+    """Return the reward as a share of that of the oracle, per replication."""
+    return np.asarray(reward.sum(axis=1) / best.sum(axis=1))
 
 
 def oracle(kind: str) -> ConfiguredPolicy:
+    """Return the oracle with which policies are compared under a disturbance."""
     return ib.policy("oracle-belief" if "linear" in kind or kind == "drifting" else "oracle-whittle")
 
 
 def figure(paths: Callable[[str, ConfiguredPolicy, str], Floats]) -> Any:
+    """Return the figure of shares over time."""
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(10.4, 6.4), dpi=150, layout="constrained")

@@ -4,8 +4,8 @@
     python studies/unchanged.py --write    # write studies/unchanged.json
 
 The digests in the repository were written by commit 1c9f628, the last one before policies, files and messages were
-renamed. Changes of form must leave them as they are; a change that is meant to alter results writes them anew and says
-why in its commit message.
+renamed. Refactoring must not change them. A change that is meant to alter results writes new digests and
+explains why in its commit message.
 """
 
 import hashlib
@@ -36,13 +36,14 @@ SCENARIOS = {
 
 
 def digest(result: ib.Result) -> str:
-    """A hash of the cumulative rewards, the regrets, the collisions and the plays per channel."""
+    """Return a hash of the cumulative rewards, the regrets, the collisions and the plays per channel."""
     arrays = [result.reward, result.regret("static"), result.regret("genie"), result.curves["collisions"]]
     data = b"".join(np.ascontiguousarray(array, np.float64).tobytes() for array in arrays)
     return hashlib.sha256(data + np.ascontiguousarray(result.plays, np.int64).tobytes()).hexdigest()[:32]
 
 
 def digests() -> dict[str, str]:
+    """Return the digests of all policies in all scenarios."""
     found = {}
     for label, (base, changes) in SCENARIOS.items():
         scenario = ib.scenario(base, **changes)

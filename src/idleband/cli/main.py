@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character shows its code
             stream.reconfigure(errors="backslashreplace")
-    warnings.simplefilter("ignore", CompilationWarning)  # results say it in a note
+    warnings.simplefilter("ignore", CompilationWarning)  # results contain a note instead
     try:
         try:
             options = build_parser().parse_args(arguments)
