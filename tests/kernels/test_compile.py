@@ -1,4 +1,4 @@
-"""The compiler's cache: a second process finds its machine code, and a change makes it stale."""
+"""The compilation cache: reuse by a second process, and invalidation by changed sources."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from idleband.kernels import compile
 LIST_COMPILED = """
 import idleband as ib
 from idleband.simulation.run import PolicyRun
-run = PolicyRun.start(ib.scenario("S1"), ib.policy("mp-ucb"), 10, 0, 0)  # one loop: all are kept in the same way
+run = PolicyRun.start(ib.scenario("S1"), ib.policy("mp-ucb"), 10, 0, 0)  # one kernel stands for all
 run.to(10)
 stats = run.kernel.run.stats
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
@@ -21,6 +21,7 @@ print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 
 
 def hits_and_misses(folder: Path) -> tuple[int, int]:
+    """Return the cache hits and misses of a process that runs a policy with this cache folder."""
     environment = {**os.environ, "IDLEBAND_CACHE_DIR": str(folder)}
     done = subprocess.run(
         [sys.executable, "-c", LIST_COMPILED], capture_output=True, text=True, env=environment, check=True, timeout=120
@@ -29,7 +30,7 @@ def hits_and_misses(folder: Path) -> tuple[int, int]:
     return int(hits), int(misses)
 
 
-def test_a_second_process_does_not_compile_again(tmp_path: Path) -> None:
+def test_second_process_does_not_compile_again(tmp_path: Path) -> None:
     assert hits_and_misses(tmp_path) == (0, 1)
     assert hits_and_misses(tmp_path) == (1, 0)
 
@@ -63,12 +64,12 @@ def test_cache_of_old_versions_is_removed(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_no_cache_without_a_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless() -> Path:
+    def no_home() -> Path:
         raise RuntimeError("could not determine home directory")
 
     for variable in ("IDLEBAND_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.setattr(Path, "home", no_home)
     assert compile.cache_folder.__wrapped__() is None
 
 

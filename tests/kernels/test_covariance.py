@@ -1,4 +1,4 @@
-"""A, its inverse and g' A^-1 g against numpy.linalg: whole, in blocks and diagonal; after few updates and a million."""
+"""A, its inverse and g' A^-1 g compared with numpy.linalg: full, block and diagonal, after up to a million updates."""
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ every_kind = pytest.mark.parametrize("kind", [FULL, BLOCK, DIAGONAL])
 
 
 def put(vectors: Vectors, k: int, g: Floats) -> None:
-    """The vector of channel k, from all its entries in order."""
+    """Set the vector of channel k to g, given with all its entries."""
     blocks, S = vectors.g.shape[1:]
     vectors.g[k] = g.reshape(blocks, S)
     for block in range(blocks):
@@ -38,7 +38,10 @@ def put(vectors: Vectors, k: int, g: Floats) -> None:
 
 
 def whole(matrices: Floats, kind: int, *, lower: bool) -> Floats:
-    """The matrix of one model, (blocks, S, S) or (1, 1, S), with its zeros; maybe from the lower triangles alone."""
+    """Return the full matrix of one model, stored as (blocks, S, S) or (1, 1, S).
+
+    With `lower` only the lower triangles are read.
+    """
     if kind == DIAGONAL:
         return np.diag(matrices[0, 0])
     blocks, S = matrices.shape[:2]
@@ -50,7 +53,7 @@ def whole(matrices: Floats, kind: int, *, lower: bool) -> Floats:
 
 
 def kept(kind: int, units: int, per_unit: int) -> Floats:
-    """1 where a kind of covariance keeps an entry of A, else 0."""
+    """Return a matrix with 1 at the entries of A that a kind of covariance keeps, and 0 elsewhere."""
     size = units * per_unit
     if kind == FULL:
         return np.ones((size, size))
@@ -60,7 +63,7 @@ def kept(kind: int, units: int, per_unit: int) -> Floats:
 
 
 def sparse(rng: np.random.Generator, size: int, share: float) -> Floats:
-    """A vector of which about that share of entries is not zero."""
+    """Return a random vector in which about this share of the entries is not zero."""
     return rng.normal(0, 1, size) * (rng.uniform(0, 1, size) < share)
 
 
@@ -73,10 +76,10 @@ def sparse(rng: np.random.Generator, size: int, share: float) -> Floats:
     D=st.integers(2, 16),
     seed=st.integers(0, 10**6),
 )
-def test_against_dense_algebra(
+def test_covariance_equals_dense_linear_algebra(
     kind: int, units: int, per_unit: int, share: float, lambda_: float, D: int, seed: int
 ) -> None:
-    """A = lambda I + sum g g' / D as it is defined, its inverse symmetric to the last bit, and v and q from it."""
+    """A = lambda I + sum g g' / D, its exactly symmetric inverse, v = A^-1 g and q = g' v equal those of NumPy."""
     rng = np.random.default_rng(seed)
     size, m = units * per_unit, 1
     covariance, vectors = new_covariance(kind, 3, units, per_unit, lambda_), new_vectors(kind, 4, units, per_unit)
@@ -104,8 +107,8 @@ def test_against_dense_algebra(
 
 
 @every_kind
-def test_only_rows_of_the_vector_are_touched(kind: int) -> None:
-    """Entries of A in rows where g has none stay as they are, to the last bit; so does a block without any."""
+def test_only_rows_of_the_vector_change(kind: int) -> None:
+    """Rows of A in which g is zero, and blocks in which g is zero, do not change at all."""
     rng = np.random.default_rng(2)
     covariance, vectors = new_covariance(kind, 1, 4, 3, 0.5), new_vectors(kind, 1, 4, 3)
     for _ in range(50):
@@ -114,17 +117,17 @@ def test_only_rows_of_the_vector_are_touched(kind: int) -> None:
         put(vectors, 0, g)
         width_squared(covariance, 0, vectors, 0)
         learn(covariance, 0, vectors, 0, 4.0)
-        silent = g == 0
+        zero = g == 0
         old, new = (whole(A[0], kind, lower=True) for A in (before[0], covariance.A))
-        assert np.array_equal(old[silent], new[silent])
-        assert (new.diagonal()[~silent] > old.diagonal()[~silent]).all()
+        assert np.array_equal(old[zero], new[zero])
+        assert (new.diagonal()[~zero] > old.diagonal()[~zero]).all()
         if kind == BLOCK:
             for block in np.flatnonzero(~g.reshape(4, 3).any(axis=1)):
                 for array, earlier in zip(covariance[2:], before, strict=True):
                     assert np.array_equal(array[0, block], earlier[0, block])
 
 
-def test_zero_vector_has_zero_width_and_leaves_a_unchanged() -> None:
+def test_zero_vector_has_zero_width_and_does_not_change_A() -> None:
     for kind in (FULL, BLOCK, DIAGONAL):
         covariance, vectors = new_covariance(kind, 1, 2, 3, 0.5), new_vectors(kind, 1, 2, 3)
         put(vectors, 0, np.arange(1.0, 7))
@@ -138,8 +141,8 @@ def test_zero_vector_has_zero_width_and_leaves_a_unchanged() -> None:
 
 
 @pytest.mark.parametrize("kind", [FULL, BLOCK])
-def test_a_width_is_never_negative(kind: int) -> None:
-    """However rounding falls: here A^-1 is wrong on purpose, of one block only; it is then made anew at once."""
+def test_width_is_never_negative(kind: int) -> None:
+    """One block of A^-1 is set to a wrong, negative matrix; the width is zero there and the block is recomputed."""
     covariance, vectors = new_covariance(kind, 1, 2, 2, 1.0), new_vectors(kind, 1, 2, 2)
     put(vectors, 0, np.array([1.0, 2.0, 0.0, 3.0]))
     covariance.A_inv[0, 0] *= -1e-18
@@ -152,7 +155,7 @@ def test_a_width_is_never_negative(kind: int) -> None:
 
 @pytest.mark.parametrize("kind", [FULL, BLOCK])
 def test_inverse_is_recomputed_on_schedule(kind: int) -> None:
-    """After REFRESH S vectors of a block, from A and not a vector earlier: what is wrong until then is right then."""
+    """It is recomputed from A after exactly REFRESH S vectors of a block, which corrects an error made before."""
     rng = np.random.default_rng(4)
     covariance, vectors = new_covariance(kind, 2, 2, 3, 0.2), new_vectors(kind, 1, 2, 3)
     S = vectors.g.shape[2]
@@ -162,12 +165,12 @@ def test_inverse_is_recomputed_on_schedule(kind: int) -> None:
         width_squared(covariance, 1, vectors, 0)
         learn(covariance, 1, vectors, 0, 4.0)
 
-    feed(np.array([0.0, 0, 0, 1, 2, 3]))  # a vector that the first of two blocks does not see, nor count
-    alone = kind == BLOCK
-    for _ in range(REFRESH * S - 2 + alone):
+    feed(np.array([0.0, 0, 0, 1, 2, 3]))  # zero in the first of two blocks, which does not count it
+    blockwise = kind == BLOCK
+    for _ in range(REFRESH * S - 2 + blockwise):
         feed(rng.normal(0, 1, 6))
-    assert covariance.learned[1].tolist() == ([REFRESH * S - 1, 0] if alone else [REFRESH * S - 1])
-    assert covariance.learned[0].tolist() == [0] * (1 + alone)
+    assert covariance.learned[1].tolist() == ([REFRESH * S - 1, 0] if blockwise else [REFRESH * S - 1])
+    assert covariance.learned[0].tolist() == [0] * (1 + blockwise)
     covariance.A_inv[1, 0] += 0.1
     for learned in (0, 1):
         feed(rng.normal(0, 1, 6))
@@ -178,16 +181,16 @@ def test_inverse_is_recomputed_on_schedule(kind: int) -> None:
 
 
 @given(st.integers(1, 24), st.sampled_from([1.0, 1e-3]), st.integers(0, 10**6))
-def test_inversion_reads_the_lower_triangle(S: int, lambda_: float, seed: int) -> None:
-    """And is as exact as the condition of A allows."""
+def test_inversion_reads_the_lower_triangle_only(S: int, lambda_: float, seed: int) -> None:
+    """The error is within the bound given by the condition number of A."""
     rng = np.random.default_rng(seed)
     root = rng.normal(0, 1, (S, max(1, S // 2)))
     exact = lambda_ * np.eye(S) + root @ root.T
     A, A_inv = np.full((2, 2, S, S), np.nan), np.full((2, 2, S, S), np.nan)
     A[1, 0][np.tril_indices(S)] = exact[np.tril_indices(S)]
     invert(A, A_inv, 1, 0, lambda_)
-    off = np.abs(A_inv[1, 0] - np.linalg.inv(exact)).max() / np.abs(A_inv[1, 0]).max()
-    assert off < 1e-14 * S * np.linalg.cond(exact)
+    error = np.abs(A_inv[1, 0] - np.linalg.inv(exact)).max() / np.abs(A_inv[1, 0]).max()
+    assert error < 1e-14 * S * np.linalg.cond(exact)
     np.testing.assert_allclose(A_inv[1, 0] @ exact, np.eye(S), rtol=0, atol=1e-9)
     assert np.array_equal(A_inv[1, 0], A_inv[1, 0].T)
     assert np.isnan(A_inv[0]).all()
@@ -195,7 +198,7 @@ def test_inversion_reads_the_lower_triangle(S: int, lambda_: float, seed: int) -
 
 
 def test_inversion_stays_finite_when_lambda_is_lost_to_rounding() -> None:
-    """A that is no longer positive definite has an inverse that is, with entries of 1/lambda at most."""
+    """If A is no longer positive definite, the computed inverse is, with entries of the order of 1/lambda."""
     A, A_inv = np.full((1, 1, 3, 3), 1e6), np.zeros((1, 1, 3, 3))
     A[0, 0] -= np.diag([0, 1e-7, 1e-7])
     invert(A, A_inv, 0, 0, 1e-6)
@@ -205,7 +208,7 @@ def test_inversion_stays_finite_when_lambda_is_lost_to_rounding() -> None:
 
 
 def test_inversion_compiled_equals_interpreted() -> None:
-    """To the last bit: runs long enough to come here are not compared otherwise."""
+    """They are equal bit for bit; no other comparison of compiled and interpreted runs is long enough to invert."""
     root = np.random.default_rng(9).normal(0, 1, (1, 1, 7, 7))
     A = np.eye(7) + root @ root.swapaxes(2, 3)
     compiled, interpreted = np.zeros_like(A), np.zeros_like(A)
@@ -214,15 +217,16 @@ def test_inversion_compiled_equals_interpreted() -> None:
     assert np.array_equal(compiled, interpreted)
 
 
-# --- after many updates ----------------------------------------------------------------------------------------------
+# --- many updates ----------------------------------------------------------------------------------------------------
 
 
 @jit
 def gradient(rng: Rng, W: Floats, w: Floats, moving: float, x: Floats, vectors: Vectors, blockwise: bool) -> None:
-    """The gradient of sum w_i relu(W_i . x) at a random x, with 1 as its last entry, and weights about where given.
+    """Compute the gradient of sum w_i relu(W_i . x) at a random x with last entry 1.
 
-    While they stand still a unit's last entry follows from its others, and units that are awake together are alike: g
-    never leaves a subspace, and A^-1 keeps entries of about 1/lambda that it must not see.
+    The weights are perturbed by up to `moving` / 2. With `moving` 0 the last entry of a unit follows from its others,
+    and units with the same activity are dependent: g stays in a subspace, and A^-1 keeps entries of about 1/lambda
+    outside of it, which must not affect widths.
     """
     units, inputs = W.shape
     for j in range(inputs - 1):
@@ -258,7 +262,7 @@ def feed(
     lowest: Floats,
     updates: int,
 ) -> None:
-    """So many gradients, with the lowest quadratic form, before it is kept from being negative, in lowest."""
+    """Learn from random gradients and keep the lowest quadratic form, before it is clipped at zero, in `lowest`."""
     for _ in range(updates):
         gradient(rng, W, w, moving, x, vectors, covariance.kind == BLOCK)
         width_squared(covariance, 0, vectors, 0)
@@ -279,35 +283,40 @@ def feed(
     [
         (FULL, 4, 2, 10**6),
         (BLOCK, 4, 3, 10**6),
-        (FULL, 16, 9, 10**5),  # MP-NUCB's own size
+        (FULL, 16, 9, 10**5),  # the default size of MP-NUCB
         (BLOCK, 16, 9, 10**5),
     ],
 )
-def test_after_many_updates(kind: int, units: int, inputs: int, updates: int, moving: float, lambda_: float) -> None:
-    """No quadratic form was ever negative, and sqrt(g' A^-1 g) is within 1e-6 of an exact solve, relatively too unless
-    g never leaves a subspace; also just before the inverse is made anew."""
+def test_widths_are_exact_after_many_updates(
+    kind: int, units: int, inputs: int, updates: int, moving: float, lambda_: float
+) -> None:
+    """No quadratic form is negative, and sqrt(g' A^-1 g) is within 1e-6 of an exact solution.
+
+    The relative error is below 1e-6 too, unless g stays in a subspace. This also holds just before the inverse is
+    recomputed.
+    """
     draw = np.random.default_rng(6)
     W, w = draw.normal(0, 0.7, (units, inputs)), draw.normal(0, 0.5, units)
-    W[:, -1] = np.abs(W[:, -1])  # every unit wakes up now and then
+    W[:, -1] = np.abs(W[:, -1])  # every unit is active sometimes
     covariance, vectors = new_covariance(kind, 1, units, inputs + 1, lambda_), new_vectors(kind, 1, units, inputs + 1)
     x, lowest, rng = np.zeros(inputs), np.full(1, np.inf), stream(0, 0, POLICY)
     for more in (updates, None, 1):
-        if more is None:  # until one block, at least, is about to get a new inverse
+        if more is None:  # until the inverse of at least one block is due
             more = REFRESH * vectors.g.shape[2] - 1 - int(covariance.learned.max())
         feed(rng, covariance, vectors, W, w, moving, x, lowest, more)
         A = whole(covariance.A[0], kind, lower=True)
-        tried = []
+        found = []
         for _ in range(20):
             gradient(rng, W, w, moving, x, vectors, kind == BLOCK)
-            tried.append((vectors.g[0].flatten(), width_squared(covariance, 0, vectors, 0)))
-        g, q = np.array([g for g, _ in tried]), np.array([q for _, q in tried])
+            found.append((vectors.g[0].flatten(), width_squared(covariance, 0, vectors, 0)))
+        g, q = np.array([g for g, _ in found]), np.array([q for _, q in found])
         exact = np.sqrt((g * np.linalg.solve(A, g.T).T).sum(axis=1))
         assert (np.abs(np.sqrt(q) - exact) < 1e-6 * (np.minimum(1.0, exact) if moving else 1.0)).all()
     assert lowest[0] >= 0
 
 
-def test_a_million_outer_products_add_up() -> None:
-    """A itself, against one matrix product."""
+def test_A_is_exact_after_a_million_updates() -> None:
+    """A equals one matrix product of all samples."""
     covariance, vectors = new_covariance(FULL, 1, 2, 3, 0.1), new_vectors(FULL, 1, 2, 3)
     samples = np.random.default_rng(8).normal(0, 1, (10**6, 6))
     vectors.rows[0, 0], vectors.filled[0] = np.arange(6), 6
@@ -318,6 +327,7 @@ def test_a_million_outer_products_add_up() -> None:
 
 @jit
 def feed_all(covariance: Covariance, vectors: Vectors, samples: Floats) -> None:
+    """Learn from all samples, in order."""
     for n in range(samples.shape[0]):
         for i in range(samples.shape[1]):
             vectors.g[0, 0, i] = samples[n, i]
@@ -326,8 +336,8 @@ def feed_all(covariance: Covariance, vectors: Vectors, samples: Floats) -> None:
 
 
 @pytest.mark.parametrize("lambda_", [1.0, 1e-6])
-def test_a_diagonal_after_many_updates(lambda_: float) -> None:
-    """A diagonal has nothing that rounding could add up in but A: within 1e-12, whatever lambda is."""
+def test_diagonal_is_exact_after_many_updates(lambda_: float) -> None:
+    """Only A accumulates rounding errors with a diagonal: it is within 1e-12 for every lambda."""
     covariance, vectors = new_covariance(DIAGONAL, 1, 2, 3, lambda_), new_vectors(DIAGONAL, 1, 2, 3)
     samples = np.random.default_rng(7).normal(0, 1, (5000, 6)) * (np.arange(6) != 4)
     for g in samples:

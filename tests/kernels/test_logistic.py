@@ -1,4 +1,4 @@
-"""Logistic regression one sample at a time, against a fit of all samples at once, and by what it predicts."""
+"""Sequential logistic regression: comparison with a fit of all samples, calibration, and extreme inputs."""
 
 import numpy as np
 import numpy.typing as npt
@@ -16,24 +16,26 @@ TRUTHS = {
     "even": np.array([1.5, -2.0, 0.5, 0.0]),
     "rare": np.array([1.0, -1.0, 0.5, -3.0]),
     "steep": np.array([6.0, -5.0, 0.0, 0.5]),
-}  # the last entry is that of the constant
+}  # the last entry belongs to the constant
 
 
 @jit
 def feed(A_inv, theta, x, v, y):  # type: ignore[no-untyped-def]
-    """All samples, in order."""
+    """Learn from all samples, in order."""
     for t in range(y.size):
         q = width_squared(A_inv, 0, x, v, t)
         learn(A_inv, theta, 0, v, t, q, predict(theta, 0, x, t), y[t])
 
 
 def sample(truth: Floats, n: int, seed: int) -> tuple[Floats, Floats]:
+    """Return n random contexts with a constant, and outcomes under the true parameters."""
     rng = np.random.default_rng(seed)
     x = np.column_stack([rng.random((n, truth.size - 1)), np.ones(n)])
     return x, (rng.random(n) < expit(x @ truth)).astype(float)
 
 
 def learned(x: Floats, y: Floats, ridge: float) -> tuple[Floats, Floats]:
+    """Return covariance and estimate of the sequential regression."""
     d = x.shape[1]
     A_inv, theta = np.eye(d)[None] / ridge, np.zeros((1, d))
     feed(A_inv, theta, x, np.zeros_like(x), y)
@@ -41,7 +43,7 @@ def learned(x: Floats, y: Floats, ridge: float) -> tuple[Floats, Floats]:
 
 
 def fitted(x: Floats, y: Floats, ridge: float) -> tuple[Floats, Floats]:
-    """Covariance and mode of all samples at once, under a normal prior of variance 1 / ridge (Laplace)."""
+    """Return covariance and mode of the Laplace approximation, with a normal prior of variance 1 / ridge."""
 
     def cost(theta: Floats) -> tuple[float, Floats]:
         score = x @ theta
@@ -55,19 +57,21 @@ def fitted(x: Floats, y: Floats, ridge: float) -> tuple[Floats, Floats]:
 
 @pytest.mark.parametrize("name", TRUTHS)
 def test_sequential_fit_is_close_to_the_batch_fit(name: str) -> None:
-    """Every sample is weighed where the estimate was when it came, so the first few count a little wrong, and less the
-    more there are: after 20,000 the estimate is within a standard deviation and each variance within a fifth."""
+    """After 20,000 samples the estimate is within a standard deviation of the mode and each variance within 20%.
+
+    They differ because each sample is weighted at the estimate of its time, which is inexact for the first ones.
+    """
     x, y = sample(TRUTHS[name], 20_000, seed=0)
     A_inv, theta = learned(x, y, 1.0)
     covariance, mode = fitted(x, y, 1.0)
-    off = theta - mode
-    assert off @ np.linalg.solve(covariance, off) < x.shape[1]
+    error = theta - mode
+    assert error @ np.linalg.solve(covariance, error) < x.shape[1]
     np.testing.assert_allclose(np.diag(A_inv), np.diag(covariance), rtol=0.2)
 
 
 @pytest.mark.parametrize(("ridge", "y"), [(0.5, 1.0), (1e-4, 1.0), (0.01, 0.0), (1e3, 0.0)])
-def test_one_sample_is_exact(ridge: float, y: float) -> None:
-    """With one there is nothing to be weighed wrong: mode and covariance are those of the fit."""
+def test_fit_of_one_sample_is_exact(ridge: float, y: float) -> None:
+    """After a single sample mode and covariance equal those of the batch fit."""
     x = np.array([[0.3, -0.7, 1.0]])
     A_inv, theta = learned(x, np.array([y]), ridge)
     covariance, mode = fitted(x, np.array([y]), ridge)
@@ -75,13 +79,15 @@ def test_one_sample_is_exact(ridge: float, y: float) -> None:
     np.testing.assert_allclose(A_inv, covariance, rtol=1e-5)
 
 
-def test_one_sample_does_not_overturn_a_confident_wrong_model() -> None:
-    """The score moves to where prior and sample balance, however far it was off and however wide it was. (At a score of
-    -3.05 and these q Newton's steps alone would go to and fro.)"""
+def test_settled_score_balances_prior_and_sample() -> None:
+    """The score moves to the point where prior and sample balance, for every start and variance q.
+
+    At a score of -3.05 and these q Newton's method alone would oscillate.
+    """
     rng = np.random.default_rng(0)
-    cases = [(-30.0, 100.0), (-1e3, 1e6), (-2.0, 1e-3), (-3.0, 2e4), (-3.05, 1.5e5), (3.0, 0.0)]
-    cases += zip(rng.normal(size=5000) * 10 ** rng.uniform(-1, 2, 5000), 10 ** rng.uniform(-4, 6, 5000), strict=True)
-    for score, q in cases:
+    inputs = [(-30.0, 100.0), (-1e3, 1e6), (-2.0, 1e-3), (-3.0, 2e4), (-3.05, 1.5e5), (3.0, 0.0)]
+    inputs += zip(rng.normal(size=5000) * 10 ** rng.uniform(-1, 2, 5000), 10 ** rng.uniform(-4, 6, 5000), strict=True)
+    for score, q in inputs:
         settled = settle(score, q, 1.0)
         p = probability(settled)
         assert score <= settled <= score + q
@@ -89,56 +95,63 @@ def test_one_sample_does_not_overturn_a_confident_wrong_model() -> None:
         assert settle(-score, q, 0.0) == pytest.approx(-settled, rel=1e-9, abs=1e-9)
 
 
-def test_few_samples_of_many_entries() -> None:
-    """As the policies begin: nine entries and a prior of 0.01. In each of twenty lives of 50 samples the estimate is
-    within two standard deviations of the fit, as a mean over directions."""
+def test_fit_of_few_samples_is_close_to_the_batch_fit() -> None:
+    """Nine entries and a prior of 0.01, as in the first slots of the policies.
+
+    In each of twenty runs of 50 samples the estimate is within two standard deviations of the batch fit, in the mean
+    over directions.
+    """
     truth = np.array([2.0] * 8 + [-9.5])
     for seed in range(20):
         x, y = sample(truth, 50, seed)
         covariance, mode = fitted(x, y, 0.01)
-        off = learned(x, y, 0.01)[1] - mode
-        assert off @ np.linalg.solve(covariance, off) < truth.size * 2.0**2
+        error = learned(x, y, 0.01)[1] - mode
+        assert error @ np.linalg.solve(covariance, error) < truth.size * 2.0**2
 
 
 @pytest.mark.parametrize("name", TRUTHS)
 def test_posterior_covers_the_true_parameters(name: str) -> None:
-    """In 100 runs the error of theta in standard deviations has a mean square near 1. Of a normal model that of
-    a life in d = 4 directions has variance 2 / 4, so the mean of 100 lives a standard deviation of 0.07; 0.75 to 1.4
-    leaves over three to either side, and some for the first samples."""
+    """In 100 runs the error of theta in standard deviations has a mean square near 1.
+
+    For a normal distribution in d = 4 directions the mean square of a run has variance 2 / 4, so that the mean of 100
+    runs has standard deviation 0.07. The bounds 0.75 and 1.4 are more than three of these from 1.
+    """
     truth, squares = TRUTHS[name], []
-    for life in range(100):
-        x, y = sample(truth, 1500, seed=100 + life)
+    for run in range(100):
+        x, y = sample(truth, 1500, seed=100 + run)
         A_inv, theta = learned(x, y, 0.1)
-        off = theta - truth
-        squares.append(off @ np.linalg.solve(A_inv, off) / truth.size)
+        error = theta - truth
+        squares.append(error @ np.linalg.solve(A_inv, error) / truth.size)
     assert 0.75 < np.mean(squares) < 1.4
 
 
 @pytest.mark.parametrize("name", TRUTHS)
 def test_predicted_probabilities_are_calibrated(name: str) -> None:
-    """By tenths of what is predicted: what happens is within five standard deviations, and 0.02 for the fit."""
+    """In each decile of predictions the observed rate is within five standard deviations plus 0.02 for the fit."""
     x, y = sample(TRUTHS[name], 5000, seed=1)
     _, theta = learned(x, y, 0.01)
-    fresh, happened = sample(TRUTHS[name], 50_000, seed=2)
+    fresh, outcomes = sample(TRUTHS[name], 50_000, seed=2)
     predicted = np.array([probability(score) for score in fresh @ theta])
     for part in np.array_split(np.argsort(predicted), 10):
         p = predicted[part]
-        assert abs(happened[part].mean() - p.mean()) < 5 * np.sqrt((p * (1 - p)).mean() / len(part)) + 0.02
+        assert abs(outcomes[part].mean() - p.mean()) < 5 * np.sqrt((p * (1 - p)).mean() / len(part)) + 0.02
 
 
 def test_matrix_stays_positive_definite_after_a_million_samples() -> None:
-    """A^-1 stays symmetric to the last bit, and positive definite; here with the prior of the policies, 0.01."""
+    """A^-1 is also exactly symmetric; the prior is that of the policies, 0.01."""
     x, y = sample(TRUTHS["steep"], 1_000_000, seed=3)
     A_inv, theta = learned(x, y, 0.01)
     assert np.array_equal(A_inv, A_inv.T)
     assert np.linalg.eigvalsh(A_inv).min() > 0
-    off = theta - TRUTHS["steep"]
-    assert off @ np.linalg.solve(A_inv, off) < 40  # chi-square of 4: once in 10^7
+    error = theta - TRUTHS["steep"]
+    assert (
+        error @ np.linalg.solve(A_inv, error) < 40
+    )  # exceeded with probability 10^-7 by a chi-square variable of 4 degrees
 
 
 @pytest.mark.parametrize("ridge", [1e-6, 0.01, 1.0])
-def test_constant_outcomes_give_finite_values(ridge: float) -> None:
-    """What can be told apart perfectly has no finite maximum: scores grow without end but slowly."""
+def test_separable_outcomes_give_finite_values(ridge: float) -> None:
+    """Separable data has no finite maximum; scores grow slowly without bound."""
     x, _ = sample(TRUTHS["even"], 20_000, seed=4)
     for y in (np.ones(len(x)), np.zeros(len(x)), (x[:, 0] > 0.5).astype(float)):
         A_inv, theta = learned(x, y, ridge)

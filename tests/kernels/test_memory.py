@@ -1,4 +1,4 @@
-"""Memory that begins at a cache line."""
+"""Arrays that start at a cache line."""
 
 import math
 
@@ -10,8 +10,8 @@ from idleband.kernels.memory import LINE, aligned
 
 
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=4))
-def test_aligned_zeros(shape: list[int]) -> None:
-    """Zeros of the shape asked for, in one piece and from a line's first byte on; two of them share nothing."""
+def test_aligned_arrays_are_separate_zeros_at_cache_lines(shape: list[int]) -> None:
+    """Arrays are zero, contiguous and writeable, start at a cache line, and do not share memory."""
     arrays = [aligned(tuple(shape)) for _ in range(3)]
     for number, array in enumerate(arrays, 1):
         assert array.shape == tuple(shape)

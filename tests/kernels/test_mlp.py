@@ -1,4 +1,4 @@
-"""Networks against plain NumPy ones, gradients against finite differences, Adam and the start against formulas."""
+"""Networks compared with NumPy ones, gradients with finite differences, Adam and initial weights with formulas."""
 
 import math
 from itertools import pairwise
@@ -21,7 +21,7 @@ each_shape = pytest.mark.parametrize(("inputs", "L", "D"), SHAPES)
 
 
 def matrices(W: Floats, inputs: int) -> list[Floats]:
-    """The weights of one network, (L-1, rows, D), as usual: views, (units, inputs) of each layer, (1, D) at last."""
+    """Return views of the weights of one network: (units, inputs) for each layer and (1, D) for the output."""
     layers, _, D = W.shape
     hidden = [W[i, : D if i else inputs].T for i in range(layers)]
     out = inputs if layers == 1 else D
@@ -29,7 +29,7 @@ def matrices(W: Floats, inputs: int) -> list[Floats]:
 
 
 def random_nets(seed: int, inputs: int, L: int, D: int) -> mlp.Nets:
-    """Three networks, of which the second has weights: all else is nan, so that whoever reads it is found out."""
+    """Return three networks of which only the second has weights; all other values are nan, to detect wrong reads."""
     rng = np.random.default_rng(seed)
     nets = mlp.new_nets(3, inputs, L, D)
     nets.W[:] = np.nan
@@ -39,11 +39,12 @@ def random_nets(seed: int, inputs: int, L: int, D: int) -> mlp.Nets:
 
 
 def copy_of(nets: mlp.Nets) -> mlp.Nets:
+    """Return a copy of all arrays."""
     return mlp.Nets(*(array.copy() for array in nets))
 
 
 def activations(weights: list[Floats], u: Floats) -> list[Floats]:
-    """What goes into each layer, for inputs (batch, inputs), and at last what the network says, (batch, 1)."""
+    """Return the input of each layer for inputs (batch, inputs), and the output of the network, (batch, 1)."""
     found = [u]
     for matrix in weights[:-1]:
         found.append(np.maximum(found[-1] @ matrix.T, 0))
@@ -51,13 +52,13 @@ def activations(weights: list[Floats], u: Floats) -> list[Floats]:
 
 
 def away_from_kinks(weights: list[Floats], u: Floats, margin: float = 1e-3) -> bool:
-    """Whether no unit is about to fall silent or to wake up."""
+    """Return whether no unit is close to the kink of ReLU."""
     sums = [a @ matrix.T for a, matrix in zip(activations(weights, u), weights[:-1], strict=False)]
     return min(float(np.abs(s).min()) for s in sums) > margin
 
 
 def gradients(weights: list[Floats], u: Floats, y: Floats) -> list[Floats]:
-    """Of the mean squared error, for a batch."""
+    """Return the gradient of the mean squared error of a batch, per layer."""
     a = activations(weights, u)
     delta = 2 / len(u) * (a[-1] - y[:, None])
     found = [delta.T @ a[-2]]
@@ -68,7 +69,7 @@ def gradients(weights: list[Floats], u: Floats, y: Floats) -> list[Floats]:
 
 
 def passes_of(u: Floats, inputs: int, L: int, D: int) -> mlp.Passes:
-    """Three passes, the last of them with the inputs u."""
+    """Return memory for three passes, of which the last has the inputs u."""
     passes = mlp.new_passes(3, inputs, L, D)
     passes.a[:] = np.nan
     passes.delta[:] = np.nan
@@ -77,12 +78,13 @@ def passes_of(u: Floats, inputs: int, L: int, D: int) -> mlp.Passes:
 
 
 def through(W: Floats, m: int, inputs: int, a: Floats, b: int) -> float:
-    """Pass b through network m, and what it says."""
+    """Run pass b through network m and return the output."""
     mlp.forward(W, m, inputs, a, b, b + 1)
     return mlp.output(W, m, inputs, a, b)
 
 
 def batch_of(u: Floats, y: Floats, L: int, D: int) -> mlp.Batch:
+    """Return a batch with inputs u and targets y."""
     count, inputs = u.shape
     batch = mlp.new_batch(count, inputs, L, D)
     batch.passes.a[:] = np.nan
@@ -92,12 +94,12 @@ def batch_of(u: Floats, y: Floats, L: int, D: int) -> mlp.Batch:
 
 
 def errors_of(batch: mlp.Batch) -> Floats:
-    """What the network said less what it should have said, after `train`."""
+    """Return outputs minus targets of a batch, after `train`."""
     return np.asarray(batch.y * len(batch.y) / 2)
 
 
 def slopes(nets: mlp.Nets, inputs: int) -> list[Floats]:
-    """The gradient that a first step of Adam took in: its running mean began at zero."""
+    """Return the gradient of the first step of Adam, from its running mean, which was zero before."""
     return [matrix / 0.1 for matrix in matrices(nets.mean[1], inputs)]
 
 
@@ -105,15 +107,15 @@ def slopes(nets: mlp.Nets, inputs: int) -> list[Floats]:
 
 
 @given(shapes, st.integers(0, 10**6))
-def test_forward_is_the_plain_network(shape: tuple[int, int, int], seed: int) -> None:
-    """Of the right network and pass, with the outputs of every layer left behind; padding is never read."""
+def test_forward_equals_the_numpy_network(shape: tuple[int, int, int], seed: int) -> None:
+    """The outputs of every layer are stored in the given pass; padding and other networks are not read."""
     inputs, L, D = shape
     nets = random_nets(seed, inputs, L, D)
     u = np.random.default_rng(seed + 1).uniform(-1, 1, inputs)
     passes = passes_of(u, inputs, L, D)
-    said = through(nets.W, 1, inputs, passes.a, 2)
+    output = through(nets.W, 1, inputs, passes.a, 2)
     *layers, expected = activations(matrices(nets.W[1], inputs), u[None])
-    assert said == pytest.approx(float(expected[0, 0]), rel=1e-12, abs=1e-12)
+    assert output == pytest.approx(float(expected[0, 0]), rel=1e-12, abs=1e-12)
     for i, layer in enumerate(layers):
         np.testing.assert_allclose(passes.a[2, i, : layer.shape[1]], layer[0], rtol=1e-12, atol=1e-12)
     assert np.isnan(passes.a[:2]).all()
@@ -121,22 +123,22 @@ def test_forward_is_the_plain_network(shape: tuple[int, int, int], seed: int) ->
 
 @each_shape
 def test_parallel_passes_equal_single_passes(inputs: int, L: int, D: int) -> None:
-    """To the last bit, however many go together; others are left alone."""
+    """They are equal bit for bit, and other passes do not change."""
     nets = random_nets(1, inputs, L, D)
     passes = mlp.new_passes(6, inputs, L, D)
     passes.a[:, 0, :inputs] = np.random.default_rng(2).uniform(-1, 1, (6, inputs))
-    one_by_one = passes.a.copy()
+    single = passes.a.copy()
     before = passes.a.copy()
     for b in range(1, 5):
-        mlp.forward(nets.W, 1, inputs, one_by_one, b, b + 1)
+        mlp.forward(nets.W, 1, inputs, single, b, b + 1)
     mlp.forward(nets.W, 1, inputs, passes.a, 1, 5)
-    assert np.array_equal(passes.a, one_by_one)
+    assert np.array_equal(passes.a, single)
     assert np.array_equal(passes.a[[0, 5]], before[[0, 5]])
 
 
 @given(shapes, st.integers(0, 10**6), st.sampled_from([1.0, -2.5]))
-def test_backward_gives_the_gradient(shape: tuple[int, int, int], seed: int, scale: float) -> None:
-    """Against central differences in every weight; f is linear in each one, so they err by rounding alone."""
+def test_backward_equals_central_differences(shape: tuple[int, int, int], seed: int, scale: float) -> None:
+    """Compare with central differences in every weight, which are exact up to rounding: f is linear in each weight."""
     inputs, L, D = shape
     nets = random_nets(seed, inputs, L, D)
     u = np.random.default_rng(seed + 1).uniform(-1, 1, inputs)
@@ -149,7 +151,7 @@ def test_backward_gives_the_gradient(shape: tuple[int, int, int], seed: int, sca
     assert np.isfinite(delta).all()
     assert np.isnan(passes.delta[:2]).all()
     found = [np.outer(delta[i], a[i, : D if i else inputs]) for i in range(L - 1)]
-    found.append(scale * a[L - 1 :, :D])  # the output's weights: what the last layer put out
+    found.append(scale * a[L - 1 :, :D])  # for the output weights: the outputs of the last layer
     for matrix, gradient in zip(weights, found, strict=True):
         for place in np.ndindex(matrix.shape):
             expected = scale * central_difference(nets.W, matrix, place, inputs, u)
@@ -157,7 +159,7 @@ def test_backward_gives_the_gradient(shape: tuple[int, int, int], seed: int, sca
 
 
 def central_difference(W: Floats, matrix: Floats, place: tuple[int, ...], inputs: int, u: Floats) -> float:
-    """Of what network 1 says, in matrix[place], a view of its weights."""
+    """Return the central difference of the output of network 1 in matrix[place], a view of its weights."""
     layers, D = W.shape[1], W.shape[3]
     passes = passes_of(u, inputs, layers + 1, D)
     before, step = float(matrix[place]), 1e-6
@@ -170,7 +172,7 @@ def central_difference(W: Floats, matrix: Floats, place: tuple[int, ...], inputs
 
 
 def test_unit_with_zero_input_has_zero_output_and_gradient() -> None:
-    """ReLU's derivative at 0 is 0 here: a context of zeros has no gradient in the hidden weights."""
+    """The derivative of ReLU at 0 is defined as 0: zero inputs give no gradient in the hidden weights."""
     nets = random_nets(0, 3, 3, 4)
     passes = passes_of(np.zeros(3), 3, 3, 4)
     assert through(nets.W, 1, 3, passes.a, 2) == 0.0
@@ -178,12 +180,12 @@ def test_unit_with_zero_input_has_zero_output_and_gradient() -> None:
     assert not passes.delta[2].any()
 
 
-# --- the start -------------------------------------------------------------------------------------------------------
+# --- initial weights -------------------------------------------------------------------------------------------------
 
 
 @each_shape
 def test_initial_weights_have_the_structure_of_the_paper(inputs: int, L: int, D: int) -> None:
-    """Every hidden layer two times the same block, and zeros; the output (w, -w); the first half takes an odd one."""
+    """Hidden layers consist of two equal diagonal blocks; the output is (w, -w); odd sizes extend the first half."""
     W = mlp.new_nets(3, inputs, L, D).W
     mlp.initialise(W, 1, inputs, stream(0, 0, POLICY))
     assert not W[[0, 2]].any()
@@ -200,14 +202,14 @@ def test_initial_weights_have_the_structure_of_the_paper(inputs: int, L: int, D:
     assert np.array_equal(out[0, half:], -out[0, : D - half])
     drawn.append(out[0, :half])
     every = np.concatenate(drawn)
-    assert len(set(every.tolist()) - {0.0}) == every.size  # each drawn by itself
+    assert len(set(every.tolist()) - {0.0}) == every.size  # all drawn separately
     counted = sum(np.count_nonzero(matrix) for matrix in matrices(W[1], inputs))
-    assert np.count_nonzero(W) == counted  # padding stays zero
+    assert np.count_nonzero(W) == counted  # padding is zero
 
 
 @pytest.mark.parametrize(("inputs", "L", "D"), [(9, 2, 16), (6, 3, 7)])
 def test_initial_weights_have_the_variances_of_the_paper(inputs: int, L: int, D: int) -> None:
-    """4/D in the hidden layers, 2/D at the output. A mean of n squares has standard error sqrt(2/n) of itself."""
+    """Variances are 4/D in hidden layers and 2/D at the output; n squares have relative standard error sqrt(2/n)."""
     models, half = 2000, math.ceil(D / 2)
     W = mlp.new_nets(models, inputs, L, D).W
     rng = stream(1, 0, POLICY)
@@ -251,9 +253,11 @@ def test_two_initialisations_from_one_stream_differ() -> None:
 
 @batches
 @each_shape
-def test_gradient_of_a_training_step(inputs: int, L: int, D: int, count: int) -> None:
-    """Of the mean squared error over the batch, against central differences; it is quadratic in each weight, so they
-    err by rounding alone."""
+def test_gradient_of_a_training_step_equals_central_differences(inputs: int, L: int, D: int, count: int) -> None:
+    """Compare the gradient of the mean squared error with central differences.
+
+    The error is quadratic in each weight, so that the differences are exact up to rounding.
+    """
     rng = np.random.default_rng(5)
     nets = random_nets(4, inputs, L, D)
     weights = matrices(nets.W[1].copy(), inputs)
@@ -280,7 +284,7 @@ def test_gradient_of_a_training_step(inputs: int, L: int, D: int, count: int) ->
 
 
 def adam_steps(weights: list[Floats], batches: list[tuple[Floats, Floats]], rate: float) -> None:
-    """Kingma and Ba's algorithm 1, line by line, on plain arrays."""
+    """Train the weights with Algorithm 1 of Kingma and Ba, in NumPy."""
     beta1, beta2, epsilon = 0.9, 0.999, 1e-8
     means, squares = [np.zeros_like(w) for w in weights], [np.zeros_like(w) for w in weights]
     for t, (u, y) in enumerate(batches, 1):
@@ -291,6 +295,7 @@ def adam_steps(weights: list[Floats], batches: list[tuple[Floats, Floats]], rate
 
 
 def some_batches(inputs: int, count: int, steps: int) -> list[tuple[Floats, Floats]]:
+    """Return random inputs and targets for some steps."""
     rng = np.random.default_rng(7)
     return [(rng.uniform(-1, 1, (count, inputs)), rng.uniform(0, 2, count)) for _ in range(steps)]
 
@@ -304,14 +309,14 @@ def test_hundred_steps_equal_reference_adam(inputs: int, L: int, D: int, count: 
     adam_steps(expected, batches, 0.005)
     for u, y in batches:
         mlp.train(nets, 1, inputs, batch_of(u, y, L, D), 0.005, 0.0, stream(0, 0, POLICY))
-    for found, wanted in zip(matrices(nets.W[1], inputs), expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
+    for found, correct in zip(matrices(nets.W[1], inputs), expected, strict=True):
+        np.testing.assert_allclose(found, correct, rtol=0, atol=1e-10)
     np.testing.assert_allclose(nets.decayed, np.array([[1, 1], [0.9**100, 0.999**100], [1, 1]]), rtol=1e-12)
 
 
 @each_shape
 def test_training_changes_one_network_only(inputs: int, L: int, D: int) -> None:
-    """Neither other networks nor padding, and Adam's memory of neither."""
+    """Other networks, padding and their moments in Adam do not change."""
     nets = random_nets(8, inputs, L, D)
     [(u, y)] = some_batches(inputs, 16, 1)
     mlp.train(nets, 1, inputs, batch_of(u, y, L, D), 0.005, 0.0, stream(0, 0, POLICY))
@@ -324,7 +329,7 @@ def test_training_changes_one_network_only(inputs: int, L: int, D: int) -> None:
 
 
 def test_networks_have_separate_step_counts() -> None:
-    """A network that begins late takes the same steps as one that began at once."""
+    """Training a network later gives the same weights as training it first."""
     nets = mlp.new_nets(2, 5, 2, 6)
     for m in range(2):
         mlp.initialise(nets.W, m, 5, stream(3, 0, POLICY))
@@ -339,7 +344,7 @@ def test_networks_have_separate_step_counts() -> None:
 
 
 def positive_nets(inputs: int, L: int, D: int) -> mlp.Nets:
-    """Weights of which no unit is ever silent by itself, for inputs > 0, as positive sums stay positive."""
+    """Return networks with positive weights, whose units are all active for positive inputs."""
     nets = random_nets(9, inputs, L, D)
     for matrix in matrices(nets.W[1], inputs):
         np.abs(matrix, out=matrix)
@@ -349,8 +354,7 @@ def positive_nets(inputs: int, L: int, D: int) -> mlp.Nets:
 @pytest.mark.parametrize("dropout", [0.1, 0.5])
 @pytest.mark.parametrize("L", [2, 3])
 def test_dropout_rate_and_unchanged_expectation(L: int, dropout: float) -> None:
-    """The share within 5 standard errors of a binomial's, in each layer and place of the batch; the mean of what is
-    said within 5 of its own."""
+    """Drop rates of units and the mean output are within 5 standard errors of their expectations."""
     inputs, D, count = 5, 8, 20_000
     nets = positive_nets(inputs, L, D)
     weights = [matrix.copy() for matrix in matrices(nets.W[1], inputs)]
@@ -362,21 +366,21 @@ def test_dropout_rate_and_unchanged_expectation(L: int, dropout: float) -> None:
     np.testing.assert_allclose(first[first > 0], np.broadcast_to(plain[1] / (1 - dropout), first.shape)[first > 0])
     for i in range(1, L):
         reached = (batch.passes.a[:, i - 1, : D if i > 1 else inputs] > 0).any(axis=1)
-        silent = batch.passes.a[reached, i, :D] == 0
+        dropped = batch.passes.a[reached, i, :D] == 0
         error = math.sqrt(dropout * (1 - dropout) / reached.sum())
-        assert np.abs(silent.mean(axis=0) - dropout).max() < 5 * error  # unit by unit
-        together = (silent[:, 0] & silent[:, 1]).mean()  # and each by itself
+        assert np.abs(dropped.mean(axis=0) - dropout).max() < 5 * error  # for each unit
+        together = (dropped[:, 0] & dropped[:, 1]).mean()  # units are dropped independently
         assert abs(together - dropout**2) < 5 * math.sqrt(dropout**2 * (1 - dropout**2) / reached.sum())
-    said = errors_of(batch)
-    assert abs(said.mean() - plain[-1][0, 0]) < 5 * said.std() / math.sqrt(count)
-    if L == 2:  # and its variance is known: of each unit's share in the output
+    outputs = errors_of(batch)
+    assert abs(outputs.mean() - plain[-1][0, 0]) < 5 * outputs.std() / math.sqrt(count)
+    if L == 2:  # the variance follows from the contribution of each unit
         share = weights[1][0] * plain[1][0]
-        assert said.var() == pytest.approx(float(share @ share) * dropout / (1 - dropout), rel=0.1)
+        assert outputs.var() == pytest.approx(float(share @ share) * dropout / (1 - dropout), rel=0.1)
 
 
 @each_shape
-def test_nothing_is_dropped_at_zero(inputs: int, L: int, D: int) -> None:
-    """Nor drawn: the stream stands where it stood."""
+def test_dropout_zero_drops_and_draws_nothing(inputs: int, L: int, D: int) -> None:
+    """Nothing is drawn from the stream either."""
     nets = random_nets(10, inputs, L, D)
     weights = [matrix.copy() for matrix in matrices(nets.W[1], inputs)]
     [(u, y)] = some_batches(inputs, 6, 1)
@@ -388,14 +392,14 @@ def test_nothing_is_dropped_at_zero(inputs: int, L: int, D: int) -> None:
 
 
 @each_shape
-def test_gradient_with_dropout(inputs: int, L: int, D: int) -> None:
-    """Against central differences of the loss under the same draws, so with the same units silent."""
+def test_gradient_with_dropout_equals_central_differences(inputs: int, L: int, D: int) -> None:
+    """Compare with central differences of the loss with the same draws, and thus the same dropped units."""
     count, dropout, step = 5, 0.3, 1e-6
     nets = random_nets(11, inputs, L, D)
     [(u, y)] = some_batches(inputs, count, 1)
 
     def stepped(nets: mlp.Nets) -> tuple[float, mlp.Nets]:
-        """The loss before a step on a copy, and the copy."""
+        """Return the loss before a training step of a copy, and the copy."""
         copy, batch = copy_of(nets), batch_of(u, y, L, D)
         mlp.train(copy, 1, inputs, batch, 0.005, dropout, stream(6, 0, POLICY))
         return float(np.mean(errors_of(batch) ** 2)), copy
@@ -412,14 +416,14 @@ def test_gradient_with_dropout(inputs: int, L: int, D: int) -> None:
             assert slope[place] == pytest.approx((above - below) / (2 * step), rel=1e-5, abs=1e-7)
 
 
-# --- against PyTorch -------------------------------------------------------------------------------------------------
+# --- comparison with PyTorch -----------------------------------------------------------------------------------------
 
-NO_TORCH = "PyTorch is not installed; it is compared with only where it happens to be"
+NO_TORCH = "PyTorch, which is an optional reference for this test, is not installed"
 
 
 @each_shape
-def test_the_same_gradients_and_steps_as_pytorch(inputs: int, L: int, D: int) -> None:
-    """nn.Linear without biases, and torch.optim.Adam for a hundred steps, from our first weights."""
+def test_gradients_and_steps_equal_pytorch(inputs: int, L: int, D: int) -> None:
+    """Compare with nn.Linear without biases and a hundred steps of torch.optim.Adam, from equal initial weights."""
     torch = pytest.importorskip("torch", reason=NO_TORCH)
     nets = mlp.new_nets(3, inputs, L, D)
     mlp.initialise(nets.W, 1, inputs, stream(7, 0, POLICY))
@@ -430,15 +434,15 @@ def test_the_same_gradients_and_steps_as_pytorch(inputs: int, L: int, D: int) ->
             module.weight.copy_(torch.tensor(matrix.copy()))
     network = torch.nn.Sequential(*[part for module in linear for part in (module, torch.nn.ReLU())][:-1])
 
-    def compare(ours: list[Floats]) -> None:
-        for module, found in zip(linear, ours, strict=True):
+    def compare(gradients: list[Floats]) -> None:
+        for module, found in zip(linear, gradients, strict=True):
             np.testing.assert_allclose(found, module.weight.grad.numpy(), rtol=1e-5, atol=1e-12)
 
     batches = some_batches(inputs, 16, 100)
-    said = network(torch.tensor(batches[0][0][:1]))[0, 0]
-    said.backward()
+    output = network(torch.tensor(batches[0][0][:1]))[0, 0]
+    output.backward()
     passes = passes_of(batches[0][0][0], inputs, L, D)
-    assert through(nets.W, 1, inputs, passes.a, 2) == pytest.approx(said.item(), rel=1e-12, abs=1e-14)
+    assert through(nets.W, 1, inputs, passes.a, 2) == pytest.approx(output.item(), rel=1e-12, abs=1e-14)
     mlp.backward(nets.W, 1, inputs, passes, 2, 1.0)
     a, delta = passes.a[2], passes.delta[2]
     compare([*(np.outer(delta[i], a[i, : D if i else inputs]) for i in range(L - 1)), a[L - 1 :, :D]])

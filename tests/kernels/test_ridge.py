@@ -1,4 +1,4 @@
-"""Ridge estimates and widths against numpy.linalg, after a few and after ten million updates."""
+"""Ridge estimates and widths compared with numpy.linalg, after up to ten million updates."""
 
 import numpy as np
 import pytest
@@ -10,10 +10,10 @@ from idleband.kernels.rng import POLICY, fill_uniform, stream
 
 @jit
 def feed(rng, A_inv, theta, A, b, x, v, truth, updates):  # type: ignore[no-untyped-def]
-    """Samples y = truth . x + noise into the kernels, and into the plain sums that they stand for."""
+    """Learn from random samples with the kernels, and add them to the matrix A and vector b of the normal equations."""
     for _ in range(updates):
         fill_uniform(rng, x[0])
-        y = x[0, 0] * x[0, 0] - 0.3  # something that no linear model explains
+        y = x[0, 0] * x[0, 0] - 0.3  # a part that is not linear
         for i in range(truth.size):
             y += truth[i] * x[0, i]
         q = width_squared(A_inv, 0, x, v, 0)
@@ -27,7 +27,7 @@ def feed(rng, A_inv, theta, A, b, x, v, truth, updates):  # type: ignore[no-unty
 @pytest.mark.parametrize(
     ("d", "updates", "ridge"), [(1, 50, 1.0), (3, 0, 2.0), (5, 200, 0.01), (8, 10**6, 1.0), (8, 10**7, 1.0)]
 )
-def test_against_linalg(d: int, updates: int, ridge: float) -> None:
+def test_estimates_and_widths_equal_numpy_linalg(d: int, updates: int, ridge: float) -> None:
     A_inv, theta = np.eye(d)[None] / ridge, np.zeros((1, d))
     A, b = np.eye(d) * ridge, np.zeros(d)
     x, v = np.zeros((1, d)), np.zeros((1, d))
@@ -39,11 +39,11 @@ def test_against_linalg(d: int, updates: int, ridge: float) -> None:
         fill_uniform(rng, x[0])
         exact = float(x[0] @ np.linalg.solve(A, x[0]))
         q = width_squared(A_inv, 0, x, v, 0)
-        assert abs(np.sqrt(q) - np.sqrt(exact)) < 1e-9  # the width itself
+        assert abs(np.sqrt(q) - np.sqrt(exact)) < 1e-9  # the width
         assert abs(q - exact) < 1e-9 * max(exact, 1e-6)
         assert abs(predict(theta, 0, x, 0) - float(x[0] @ np.linalg.solve(A, b))) < 1e-9
 
 
-def test_a_width_is_never_negative() -> None:
-    """However rounding falls: here A^-1 is wrong on purpose."""
+def test_width_is_never_negative() -> None:
+    """A^-1 is set to a negative matrix, as rounding errors could produce."""
     assert width_squared(-np.eye(2)[None] * 1e-18, 0, np.ones((1, 2)), np.zeros((1, 2)), 0) == 0.0

@@ -1,4 +1,4 @@
-"""Draws against published vectors, and by distribution."""
+"""Random draws: published test vectors, distributions, and correlations."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from idleband.kernels.rng import CONTEXTS, POLICY, STATES, beta, fill_uniform, g
 N = 100_000
 
 
-def test_published_vectors() -> None:
-    """The first outputs of SplitMix64 from seed 1234567 with its usual step, as published on Rosetta Code."""
+def test_words_equal_published_vectors() -> None:
+    """The first outputs of SplitMix64 with seed 1234567 and its usual step, as published on Rosetta Code."""
     rng = np.array([1234567, 0x9E3779B97F4A7C15], np.uint64)
     words = [int(next_word(rng)) for _ in range(5)]
     assert words == [
@@ -35,7 +35,7 @@ def test_steps_are_odd_and_irregular() -> None:
         assert (step ^ (step >> 1)).bit_count() >= 24
 
 
-def test_filling_equals_drawing_one_by_one() -> None:
+def test_fill_uniform_equals_single_draws() -> None:
     a, b = stream(0, 0, STATES), stream(0, 0, STATES)
     out = np.zeros(77)
     fill_uniform(a, out)
@@ -55,16 +55,16 @@ DRAWS = {
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_distribution(name: str) -> None:
-    """Kolmogorov and Smirnov; a correct generator fails once in a million seeds, and this seed is fixed."""
-    draw, model = DRAWS[name]
+def test_draws_have_their_distribution(name: str) -> None:
+    """Kolmogorov-Smirnov test at level 1e-6 with a fixed seed."""
+    draw, distribution = DRAWS[name]
     rng = stream(0, 0, POLICY)
     sample = np.array([draw(rng) for _ in range(N // 4)])
-    assert stats.kstest(sample, model.cdf).pvalue > 1e-6
+    assert stats.kstest(sample, distribution.cdf).pvalue > 1e-6
 
 
 def test_uniform_draws_are_not_correlated() -> None:
-    """Neighbours, draws a context apart and draws of two streams: each correlation is within 5 / sqrt(n)."""
+    """Correlations at several lags and between two streams are within 5 / sqrt(n) of zero."""
     a, b = np.zeros(N), np.zeros(N)
     fill_uniform(stream(0, 0, STATES), a)
     fill_uniform(stream(0, 1, STATES), b)

@@ -1,4 +1,4 @@
-"""The M largest by one rule for ties, against sorting."""
+"""Selection of the M largest values compared with sorting."""
 
 import numpy as np
 from hypothesis import given
@@ -11,6 +11,7 @@ VALUES = st.one_of(st.integers(-3, 3).map(float), st.floats(-1e6, 1e6), st.just(
 
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
+    """Draw indices, allowed channels and the number of channels to select."""
     K = draw(st.integers(1, 60))
     index = np.array(draw(st.lists(VALUES, min_size=K, max_size=K)))
     allowed = np.array(draw(st.lists(st.booleans(), min_size=K, max_size=K)))
@@ -18,13 +19,13 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def by_sorting(index: np.ndarray, allowed: np.ndarray, m: int) -> list[int]:
-    """Largest first, ties to the lowest channel number."""
+    """Return the m largest allowed channels; of equal ones the lowest."""
     channels = [k for k in range(len(index)) if allowed[k]]
     return sorted(sorted(channels, key=lambda k: (-index[k], k))[:m])
 
 
 @given(problems())
-def test_top_m_is_what_sorting_gives(problem: tuple[np.ndarray, np.ndarray, int]) -> None:
+def test_top_m_equals_sorting(problem: tuple[np.ndarray, np.ndarray, int]) -> None:
     index, allowed, m = problem
     picks = np.zeros(len(index), np.int64)
     count = top_m(index, allowed, m, np.zeros(2 * len(index)), picks)
@@ -32,15 +33,15 @@ def test_top_m_is_what_sorting_gives(problem: tuple[np.ndarray, np.ndarray, int]
 
 
 @given(problems())
-def test_top_sum_is_what_sorting_gives(problem: tuple[np.ndarray, np.ndarray, int]) -> None:
+def test_top_sum_equals_sorting(problem: tuple[np.ndarray, np.ndarray, int]) -> None:
     index, allowed, m = problem
     index = np.where(np.isfinite(index), index, 0.0)
     expected = index[by_sorting(index, allowed, m)].sum()
     assert np.isclose(top_sum(index, allowed, m, np.zeros(2 * len(index))), expected, rtol=1e-12, atol=1e-6)
 
 
-def test_thousands_of_channels() -> None:
-    """Far beyond the size at which all pairs are compared; with many ties."""
+def test_selection_of_thousands_of_channels_equals_sorting() -> None:
+    """Sizes far above the one up to which all pairs are compared, with many ties."""
     rng = np.random.default_rng(0)
     for K, m in ((1000, 200), (5000, 1), (5000, 4999), (777, 777)):
         index = rng.integers(0, 50, K) / 7.0
@@ -52,6 +53,6 @@ def test_thousands_of_channels() -> None:
 
 
 def test_selection_terminates_with_nan() -> None:
-    """There is no right answer, but the search must end (the loop then refuses the picks)."""
+    """No selection is right, but the search must end; the simulation then refuses the picks."""
     for K in (5, 40):
         top_m(np.full(K, np.nan), np.ones(K, np.bool_), 3, np.zeros(2 * K), np.zeros(K, np.int64))

@@ -1,5 +1,4 @@
-"""The posterior of a two-state chain that is seen now and then, against the posterior itself, and by how often the
-truth lies within it."""
+"""The posterior of a two-state chain observed at irregular times: numerical comparison and coverage."""
 
 import math
 
@@ -17,14 +16,18 @@ Floats = npt.NDArray[np.float64]
 PROBABILITIES = [(0.02, 0.07), (0.04, 0.01), (0.2, 0.3), (0.4, 0.6), (0.7, 0.8), (0.95, 0.6)]
 
 
-def observe(p01: float, p10: float, gaps: list[int], looks: int, chains: int, seed: int) -> tuple[Floats, Floats]:
-    """Chains seen at random gaps: counts as the kernel wants them (chains, BINS, 2, 2), and by the true age
-    (chains, gaps, 2, 2)."""
+def observe(
+    p01: float, p10: float, gaps: list[int], observations: int, chains: int, seed: int
+) -> tuple[Floats, Floats]:
+    """Simulate chains observed at random gaps.
+
+    Return counts by bin, (chains, BINS, 2, 2), and by exact age, (chains, gaps, 2, 2).
+    """
     rng = np.random.default_rng(seed)
     pairs, exact = np.zeros((chains, BINS, 2, 2)), np.zeros((chains, len(gaps), 2, 2))
     pi, rho, each = p01 / (p01 + p10), 1 - p01 - p10, np.arange(chains)
     state = (rng.random(chains) < pi).astype(int)
-    for _ in range(looks):
+    for _ in range(observations):
         which = rng.integers(len(gaps), size=chains)
         age = np.array(gaps)[which]
         after = (rng.random(chains) < pi + rho**age * (state - pi)).astype(int)
@@ -35,7 +38,7 @@ def observe(p01: float, p10: float, gaps: list[int], looks: int, chains: int, se
 
 
 def fitted(pairs: Floats, start: tuple[float, float] = (0.0, 0.0)) -> tuple[Floats, Floats]:
-    """(chains, 2) modes and (chains, 2, 2) covariances."""
+    """Return modes (chains, 2) and covariances (chains, 2, 2)."""
     mode, spread = np.tile(np.array(start), (len(pairs), 1)), np.zeros((len(pairs), 3))
     for k in range(len(pairs)):
         fit(pairs, AGES, k, mode, spread)
@@ -45,7 +48,7 @@ def fitted(pairs: Floats, start: tuple[float, float] = (0.0, 0.0)) -> tuple[Floa
 
 
 def log_posterior(u: Floats, v: Floats, counts: Floats, gaps: list[int]) -> Floats:
-    """In logits of p01 and p10, under uniform priors of p01 and p10; counts by the true age."""
+    """Return the log posterior density of the logits u of p01 and v of p10, with uniform priors on p01 and p10."""
     p, q = expit(u), expit(v)
     total = np.log(p * (1 - p) * q * (1 - q))
     for a, table in zip(gaps, counts, strict=True):
@@ -58,7 +61,7 @@ def log_posterior(u: Floats, v: Floats, counts: Floats, gaps: list[int]) -> Floa
 # --- bins and powers -------------------------------------------------------------------------------------------------
 
 
-def test_bin_of_an_age_has_about_that_age() -> None:
+def test_bin_of_an_age_is_close_to_the_age() -> None:
     bins = [bin_of(age) for age in range(1, 5001)]
     assert bins[:EXACT] == list(range(EXACT))
     assert set(bins) == set(range(BINS))
@@ -69,16 +72,16 @@ def test_bin_of_an_age_has_about_that_age() -> None:
     assert bin_of(2**62) == BINS - 1
 
 
-def test_powers() -> None:
+def test_power_of_rho() -> None:
     for rho in (-1.0, -0.7, -1e-9, 0.0, 0.3, 1.0):
         for age in (0, 1, 2, 3, 10, 11):
             assert math.isclose(power(rho, float(age), True), rho**age, abs_tol=1e-300)
     assert power(0.9, 40.5, False) == 0.9**40.5
-    assert power(-0.9, 40.5, False) == 0.0  # an even age or an odd one: nobody knows
+    assert power(-0.9, 40.5, False) == 0.0  # the age may be even or odd, so the sign is undetermined
 
 
-def test_logistic_at_its_ends() -> None:
-    """Draws from a wide posterior may lie anywhere."""
+def test_logistic_at_extreme_values() -> None:
+    """Draws from a wide posterior may have any size."""
     assert [logistic(u) for u in (-1e4, 0.0, 1e4)] == pytest.approx([0.0, 0.5, 1.0], abs=1e-300)
     interpreted = getattr(logistic, "py_func", logistic)
     assert [interpreted(u) for u in (-1e4, -3.0)] == [logistic(u) for u in (-1e4, -3.0)]
@@ -89,9 +92,11 @@ def test_logistic_at_its_ends() -> None:
 
 @pytest.mark.parametrize(("p01", "p10"), PROBABILITIES)
 def test_fit_equals_the_numerical_posterior(p01: float, p10: float) -> None:
-    """From 4000 looks at mixed ages, on a grid of logits five standard deviations wide. Scoring ends 0.01 of them from
-    the mode. The covariance is that of the expected information, not of the observed one, and of a normal model, which
-    this nearly is: within a tenth, which is more than either matters here."""
+    """Compare with the density of 4000 observations on a grid of logits, five standard deviations to each side.
+
+    Scoring ends within 0.01 standard deviations of the mode. The covariance comes from the expected information and a
+    normal approximation, so that entries may differ by up to a tenth.
+    """
     gaps = [1, 1, 2, 3, 5, 8, 20]
     pairs, counts = observe(p01, p10, gaps, 4000, 1, seed=1)
     (mode,), (covariance,) = fitted(pairs)
@@ -111,8 +116,10 @@ def test_fit_equals_the_numerical_posterior(p01: float, p10: float) -> None:
 
 @pytest.mark.parametrize("p01", [0.002, 0.01, 0.03])
 def test_slow_channel_is_identified_from_rare_observations(p01: float) -> None:
-    """Looks 20 to 60 slots apart, from no knowledge: there the likelihood is flat, but its top is elsewhere. Ages in
-    bins move the mode by less than a quarter of a standard deviation."""
+    """With observations 20 to 60 slots apart the likelihood is flat at the start, but its maximum is found.
+
+    Binning of ages changes the mode by less than a quarter of a standard deviation.
+    """
     gaps, p10 = [20, 36, 40, 45, 60], 2 * p01
     pairs, counts = observe(p01, p10, gaps, 3000, 1, seed=2)
     (mode,), (covariance,) = fitted(pairs)
@@ -121,7 +128,7 @@ def test_slow_channel_is_identified_from_rare_observations(p01: float) -> None:
 
 
 def test_fast_channel_is_not_fitted_as_slow() -> None:
-    """Seldom seen too: what is known is the share of good slots, and of the speed only that it is not slow."""
+    """Rare observations determine the share of good slots, and that the channel is not slow."""
     for p01, p10 in ((0.4, 0.6), (0.3, 0.2), (0.9, 0.8)):
         pairs, _ = observe(p01, p10, [20, 36, 60], 3000, 1, seed=5)
         (mode,), (covariance,) = fitted(pairs, (-6.0, -6.0))
@@ -132,8 +139,10 @@ def test_fast_channel_is_not_fitted_as_slow() -> None:
 
 
 def test_higher_of_two_maxima_is_found() -> None:
-    """Four neighbouring slots that differ, and many observations 20 slots apart that are a little alike: by accident,
-    of a fast channel, is the better explanation, though there is a hill for a slow one."""
+    """Four consecutive pairs differ, and many observations 20 slots apart are slightly correlated.
+
+    The posterior has a local maximum for a slow channel and a higher one for a fast channel.
+    """
     pairs = np.zeros((1, BINS, 2, 2))
     pairs[0, bin_of(1)] = [[0.0, 2.0], [2.0, 0.0]]
     pairs[0, bin_of(20)] = [[787.5, 712.5], [712.5, 787.5]]
@@ -144,24 +153,26 @@ def test_higher_of_two_maxima_is_found() -> None:
     assert expit(mode).sum() > 1.2
 
 
-@pytest.mark.parametrize("gaps", [[1, 2, 3, 7], [1, 10, 30, 60]], ids=["often", "seldom"])
+@pytest.mark.parametrize("gaps", [[1, 2, 3, 7], [1, 10, 30, 60]], ids=["frequent", "rare"])
 @pytest.mark.parametrize(("p01", "p10"), PROBABILITIES)
 def test_posterior_covers_the_true_probabilities(p01: float, p10: float, gaps: list[int]) -> None:
-    """95 % intervals of 400 chains hold the truth at a rate within four standard deviations of 0.95, 0.0109 each, and
-    0.01 for the posterior not being quite normal: a probability near 0 or 1 is known from a few rare moves."""
+    """95% intervals of 400 chains contain the true value in 95%, within four standard errors (0.0109 each) plus 0.01.
+
+    The 0.01 allows for posteriors that are not normal: probabilities near 0 or 1 depend on a few rare transitions.
+    """
     pairs, _ = observe(p01, p10, gaps, 1500, 400, seed=3)
     mode, covariance = fitted(pairs)
     spreads = np.sqrt(np.stack([covariance[:, 0, 0], covariance[:, 1, 1]], axis=1))
-    held = (np.abs(mode - logit([p01, p10])) < 1.96 * spreads).mean(axis=0)
-    assert (np.abs(held - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 400) + 0.01).all(), held
-    # And jointly, by the chi-square model of two degrees, which sees the correlation too.
-    off = mode - logit([p01, p10])
-    distance = np.einsum("ki,kij,kj->k", off, np.linalg.inv(covariance), off)
+    covered = (np.abs(mode - logit([p01, p10])) < 1.96 * spreads).mean(axis=0)
+    assert (np.abs(covered - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 400) + 0.01).all(), covered
+    # The joint coverage, by the chi-square distribution with two degrees of freedom, includes the correlation.
+    error = mode - logit([p01, p10])
+    distance = np.einsum("ki,kij,kj->k", error, np.linalg.inv(covariance), error)
     assert abs((distance < -2 * math.log(0.05)).mean() - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 400) + 0.01
 
 
 def test_posterior_without_data_is_the_prior() -> None:
-    """Uniform probabilities: in logits a mode of 0 and an information of 1/2."""
+    """Uniform priors have mode 0 and information 1/2 in logits."""
     for start in ((0.0, 0.0), (3.0, -5.0), (-MAX_LOGIT, MAX_LOGIT)):
         (mode,), (covariance,) = fitted(np.zeros((1, BINS, 2, 2)), start)
         np.testing.assert_allclose(mode, 0.0, atol=0.02)
@@ -169,7 +180,7 @@ def test_posterior_without_data_is_the_prior() -> None:
 
 
 def test_consecutive_slots_give_beta_posteriors() -> None:
-    """Seen in every slot, the posteriors are Beta, whose modes in logits are known."""
+    """With observations in every slot the posteriors are Beta distributions, with closed-form modes in logits."""
     pairs = np.zeros((1, BINS, 2, 2))
     pairs[0, 0] = [[30.0, 10.0], [5.0, 60.0]]
     (mode,), (covariance,) = fitted(pairs)
@@ -196,11 +207,11 @@ def test_fit_does_not_depend_on_the_start(p01: float, p10: float, start: tuple[f
     [[[1, 0], [0, 0]], [[0, 0], [0, 1]], [[1, 0], [0, 1]], [[0, 1], [1, 0]], [[1, 1], [1, 1]], [[0, 1], [0, 1]]],
 )
 def test_extreme_data_give_finite_values(table: list[list[int]], age: int, count: float) -> None:
-    """Always the same state, always the other one, a coin; a million times and more, and only at one age."""
+    """Constant, alternating and independent states, up to 10^9 observations, all at the same age."""
     pairs = np.zeros((1, BINS, 2, 2))
     pairs[0, bin_of(age)] = np.array(table) * count
     mode, spread = np.zeros((1, 2)), np.zeros((1, 3))
-    for _ in range(3):  # from where the last one ended
+    for _ in range(3):  # starting from the previous fit
         fit(pairs, AGES, 0, mode, spread)
         assert (np.abs(mode) <= MAX_LOGIT).all()
         assert np.isfinite(spread).all()

@@ -1,5 +1,4 @@
-"""The bound against the linear program that it is the dual of; Whittle's index against the closed form and by value
-iteration; gains that can be found by hand."""
+"""The upper bound compared with its linear program, and the Whittle index with its closed form and value iteration."""
 
 import os
 import subprocess
@@ -22,34 +21,38 @@ from idleband.scenario.upper_bound import levels, padded_transition
 Floats = npt.NDArray[np.float64]
 
 
-def program(world: Channels, plays: float) -> float:
-    """The linear program itself. Variables are how often channel k was seen last in s, a slots ago, and then, by level,
-    how often it is played; all that is not played grows older, and at the last age stays."""
-    K, S, A, _ = world.beliefs.shape
-    L = world.pay.shape[1]
+def program(channels: Channels, plays: float) -> float:
+    """Return the value of the linear program.
+
+    Its variables are the frequencies with which the last observation of channel k is state s of a slots ago, and the
+    frequencies of plays in these conditions by level. A channel that is not played ages by one slot, up to the largest
+    age.
+    """
+    K, S, A, _ = channels.beliefs.shape
+    L = channels.pay.shape[1]
     met = np.arange(K * S * A).reshape(K, S, A)
     play = K * S * A + np.arange(K * S * A * L).reshape(K, S, A, L)
     equal: list[tuple[int, int, float]] = []  # row, column, entry
     at_most: list[tuple[int, int, float]] = []
     for k, s, a in np.ndindex(K, S, A):
-        row = int(met[k, s, a])  # what is met here = what comes here
+        row = int(met[k, s, a])  # inflow equals outflow
         equal.append((row, row, 1.0))
         if a == 0:
             for before, age in np.ndindex(S, A):
-                probability = world.beliefs[k, before, age, s]
+                probability = channels.beliefs[k, before, age, s]
                 equal += [(row, int(play[k, before, age, level]), -probability) for level in range(L)]
         for age in {a - 1, a} if a == A - 1 else {a - 1}:
             if age >= 0:
                 equal.append((row, int(met[k, s, age]), -1.0))
                 equal += [(row, int(play[k, s, age, level]), 1.0) for level in range(L)]
-        for level in range(L):  # no more plays at a level than it comes
+        for level in range(L):  # plays at a level are at most its frequency
             row = int(play[k, s, a, level]) - K * S * A
-            at_most += [(row, row + K * S * A, 1.0), (row, int(met[k, s, a]), -world.probability[k, level])]
+            at_most += [(row, row + K * S * A, 1.0), (row, int(met[k, s, a]), -channels.probability[k, level])]
     flows = K * S * A
     equal += [(flows + k, int(column), 1.0) for k in range(K) for column in met[k].ravel()]
     equal += [(flows + K, int(column), 1.0) for column in play.ravel()]
     size = K * S * A * (1 + L)
-    cost = np.concatenate([np.zeros(flows), -np.einsum("ksaj,klj->ksal", world.beliefs, world.pay).ravel()])
+    cost = np.concatenate([np.zeros(flows), -np.einsum("ksaj,klj->ksal", channels.beliefs, channels.pay).ravel()])
     solved = linprog(
         cost,
         A_eq=sparse(equal, (flows + K + 1, size)),
@@ -63,55 +66,58 @@ def program(world: Channels, plays: float) -> float:
 
 
 def sparse(entries: list[tuple[int, int, float]], shape: tuple[int, int]) -> coo_matrix:
+    """Return a sparse matrix of (row, column, value) entries."""
     rows, columns, values = zip(*entries, strict=True)
-    return coo_matrix((values, (rows, columns)), shape)  # entries at the same place add up
+    return coo_matrix((values, (rows, columns)), shape)  # entries at the same position are added
 
 
 def preset(name: str, ages: int | None = None, **changes: object) -> Channels:
+    """Return the channels of a preset with changed settings."""
     scenario = ib.scenario(name, **changes)
     _, probability, pay = levels(scenario, scenario.theta(0, 0))
     return whittle_lagrangian.channels(padded_transition(scenario), pay, probability, ages)
 
 
-def random_world(seed: int, K: int, S: int, L: int, ages: int) -> Channels:
+def random_channels(seed: int, K: int, S: int, L: int, ages: int) -> Channels:
+    """Return K random channels with S states and L perturbation levels."""
     rng = np.random.default_rng(seed)
     return whittle_lagrangian.channels(
         rng.dirichlet(np.ones(S), (K, S)), rng.random((K, L, S)), rng.dirichlet(np.ones(L), K), ages
     )
 
 
-def gains(world: Channels, charges: Floats) -> Floats:
-    """(K, C)"""
-    K, S, A, _ = world.beliefs.shape
-    L = world.pay.shape[1]
+def gains(channels: Channels, charges: Floats) -> Floats:
+    """Return the gain of each channel at each charge, (K, C)."""
+    K, S, A, _ = channels.beliefs.shape
+    L = channels.pay.shape[1]
     found = np.zeros((K, charges.size))
     whittle_lagrangian.sweep(
-        world, charges, whittle_lagrangian.new_work(S, A, L), found, np.zeros((S, A, L)), np.zeros((0, 0, 0, 0))
+        channels, charges, whittle_lagrangian.new_work(S, A, L), found, np.zeros((S, A, L)), np.zeros((0, 0, 0, 0))
     )
     return found
 
 
-# --- the bound -------------------------------------------------------------------------------------------------------
+# --- the upper bound -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("perturbation", ["none", "linear"])
 @pytest.mark.parametrize("name", PRESETS)
-def test_the_bound_is_the_value_of_the_linear_program(name: str, perturbation: str) -> None:
-    world = preset(name, 30, perturbation=perturbation)
-    exact = program(world, 5.0)
-    assert abs(whittle_lagrangian.bound(world, 5.0, 0.1, 1.0) - exact) < 1e-6
+def test_bound_is_the_value_of_the_linear_program(name: str, perturbation: str) -> None:
+    channels = preset(name, 30, perturbation=perturbation)
+    exact = program(channels, 5.0)
+    assert abs(whittle_lagrangian.bound(channels, 5.0, 0.1, 1.0) - exact) < 1e-6
 
 
 @pytest.mark.parametrize("plays", [0.5, 1.0, 2.0])
-def test_bound_of_random_channels(plays: float) -> None:
-    """Three states, two levels of perturbation and nothing in order; plays need not be whole."""
-    world = random_world(0, 3, 3, 2, 12)
-    assert abs(whittle_lagrangian.bound(world, plays, 0.0, 1.0) - program(world, plays)) < 1e-6
+def test_bound_of_random_channels_is_the_value_of_the_linear_program(plays: float) -> None:
+    """Random channels with three states and two perturbation levels; the number of plays need not be whole."""
+    channels = random_channels(0, 3, 3, 2, 12)
+    assert abs(whittle_lagrangian.bound(channels, plays, 0.0, 1.0) - program(channels, plays)) < 1e-6
 
 
 @pytest.mark.parametrize(("name", "value"), [("S1", 4.066), ("S2", 3.650), ("S3", 3.956), ("S4", 4.046)])
-def test_known_bounds(name: str, value: float) -> None:
-    """Five of ten channels without perturbation; and that what is older than 60 slots hardly matters."""
+def test_bounds_of_the_presets(name: str, value: float) -> None:
+    """Five of ten channels without perturbation; ages above 60 slots change the bound by less than 1e-3."""
     found = [
         whittle_lagrangian.bound(preset(name, ages, perturbation="none"), 5.0, 0.1, 1.0) for ages in (None, 60, 150)
     ]
@@ -122,14 +128,14 @@ def test_known_bounds(name: str, value: float) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_bound_increases_with_plays_between_static_reference_and_genie(name: str) -> None:
-    """Always the best means is one way to play; knowing every state is more than can be seen."""
-    world, rng = preset(name, 60, perturbation="none"), np.random.default_rng(0)
-    P = world.beliefs[:, :, 0]
+    """The static reference is the reward of one policy, and the genie has more information than any policy."""
+    channels, rng = preset(name, 60, perturbation="none"), np.random.default_rng(0)
+    P = channels.beliefs[:, :, 0]
     good = np.array([stationary(p)[1] for p in P])
     seen = rng.random((100_000, 10)) < good
     last = 0.0
     for plays in (1, 3, 5, 8, 10):
-        bound = whittle_lagrangian.bound(world, float(plays), 0.1, 1.0)
+        bound = whittle_lagrangian.bound(channels, float(plays), 0.1, 1.0)
         genie = 0.1 * plays + 0.9 * np.minimum(seen.sum(axis=1), plays)
         assert last < bound
         assert np.sort(0.1 + 0.9 * good)[-plays:].sum() < bound + 1e-9
@@ -138,104 +144,114 @@ def test_bound_increases_with_plays_between_static_reference_and_genie(name: str
     assert abs(last - (0.1 + 0.9 * good).sum()) < 1e-6  # all channels in every slot
 
 
-def test_bound_of_periodic_channels() -> None:
-    """Periodic ones, which forget nothing: all are as good as their number of good states allows, however the search
-    for the charge begins and whether or not the period divides the last age."""
+def test_bound_of_periodic_channels_is_their_number_of_good_slots() -> None:
+    """One observation of a periodic channel determines all later states, so that all good slots can be used.
+
+    This holds whether or not the period divides the largest age.
+    """
     for period, good, K in ((2, [1], 2), (3, [2], 3), (4, [1, 3], 3), (6, [2, 5], 4)):
         P = np.tile(np.roll(np.eye(period), 1, axis=1), (K, 1, 1))
         pay = np.zeros((K, 1, period))
         pay[:, :, good] = 1.0
         for ages in (None, 100, 101):
-            world = whittle_lagrangian.channels(P, pay, np.ones((K, 1)), ages)
+            channels = whittle_lagrangian.channels(P, pay, np.ones((K, 1)), ages)
             share = len(good) / period
             for plays in (0.5 * share, 1.0):
-                assert abs(whittle_lagrangian.bound(world, plays, 0.0, 1.0) - min(plays, share * K)) < 1e-6
+                assert abs(whittle_lagrangian.bound(channels, plays, 0.0, 1.0) - min(plays, share * K)) < 1e-6
 
 
 # --- one channel -----------------------------------------------------------------------------------------------------
 
 
 def one(p01: float, p10: float, ages: int | None = None) -> Channels:
+    """Return one Gilbert-Elliott channel with rewards 0 and 1."""
     return whittle_lagrangian.channels(gilbert_elliott(p01, p10)[None], np.array([[[0.0, 1.0]]]), np.ones((1, 1)), ages)
 
 
 CHARGES = np.linspace(0.0, 1.0, 21)
 
 
-def test_gains_by_hand() -> None:
-    """A channel that alternates is played in every second slot. One that is good half the time after a bad slot and
-    never after a good one is played two slots after a good one and at once after a bad one, both times at belief 1/2.
-    Of one that is independent from slot to slot there is nothing to know."""
+def test_gains_of_worked_examples() -> None:
+    """An alternating channel is played in every second slot; with independent slots the mean and the charge decide.
+
+    A channel that is good with probability 1/2 after a bad slot and never after a good one is played two slots after a
+    good one and one slot after a bad one, both times at belief 1/2.
+    """
     np.testing.assert_allclose(gains(one(1.0, 1.0), CHARGES)[0], (1 - CHARGES) / 2, atol=1e-9)
     np.testing.assert_allclose(gains(one(0.3, 0.7), CHARGES)[0], np.maximum(0.3 - CHARGES, 0), atol=1e-9)
     resting = np.maximum((1 - 2 * CHARGES) / 3, 0)
     np.testing.assert_allclose(gains(one(0.5, 1.0, 40), CHARGES)[0], resting, atol=1e-9)
 
 
-def test_gain_at_levels_by_hand() -> None:
-    """Independent slots, and a perturbation that is seen before: played at the levels that are worth it."""
-    world = whittle_lagrangian.channels(
+def test_gain_with_perturbation_levels_in_a_worked_example() -> None:
+    """With independent slots a channel is played at the levels at which its mean reward exceeds the charge."""
+    channels = whittle_lagrangian.channels(
         np.full((1, 2, 2), 0.5), np.array([[[1.0, 1.0], [0.0, 1.0]]]), np.array([[0.2, 0.8]])
     )
-    wanted = 0.2 * np.maximum(1 - CHARGES, 0) + 0.8 * np.maximum(0.5 - CHARGES, 0)
-    np.testing.assert_allclose(gains(world, CHARGES)[0], wanted, atol=1e-9)
+    expected = 0.2 * np.maximum(1 - CHARGES, 0) + 0.8 * np.maximum(0.5 - CHARGES, 0)
+    np.testing.assert_allclose(gains(channels, CHARGES)[0], expected, atol=1e-9)
 
 
 def test_policy_iteration_does_not_depend_on_the_start() -> None:
-    """Each charge alone, and after all that are smaller."""
-    for world in (one(0.01, 0.02, 100), one(0.97, 0.98, 100), random_world(1, 1, 4, 3, 30)):
-        alone = [gains(world, np.array([charge]))[0, 0] for charge in CHARGES]
-        np.testing.assert_allclose(gains(world, CHARGES)[0], alone, atol=1e-9)
+    """The gain at each charge is the same alone and after all smaller charges."""
+    for channels in (one(0.01, 0.02, 100), one(0.97, 0.98, 100), random_channels(1, 1, 4, 3, 30)):
+        alone = [gains(channels, np.array([charge]))[0, 0] for charge in CHARGES]
+        np.testing.assert_allclose(gains(channels, CHARGES)[0], alone, atol=1e-9)
 
 
-def test_few_rounds_suffice() -> None:
-    """Even at charges where playing and waiting tie, as they do at the low reward in spoilt slots."""
+def test_policy_iteration_ends_after_few_rounds() -> None:
+    """Fewer than 20 rounds suffice, even at charges at which playing and waiting are equally good."""
     for name in PRESETS:
-        world = preset(name)
-        K, S, A, _ = world.beliefs.shape
+        channels = preset(name)
+        K, S, A, _ = channels.beliefs.shape
         work = whittle_lagrangian.new_work(S, A, 3)
         for k in range(K):
             for charge in (0.1, 0.19, 0.55, 0.919):
                 whittle_lagrangian.set_plays(work, True)
                 for rounds in range(1, 21):  # noqa: B007
-                    gain = whittle_lagrangian.evaluate(world, k, charge, work, True)
-                    if not whittle_lagrangian.improve(world, k, charge, work, gain, True):
+                    gain = whittle_lagrangian.evaluate(channels, k, charge, work, True)
+                    if not whittle_lagrangian.improve(channels, k, charge, work, gain, True):
                         break
                 assert rounds < 20, (name, k, charge)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_whittle_index_equals_the_closed_form(name: str) -> None:
-    """For channels that pay 0.1 or 1; without perturbation only the middle one of three levels comes. Within a step
-    between charges, because what is gained by playing falls more slowly once the channel is no longer played there."""
-    world, probabilities = preset(name, perturbation="none"), PRESETS[name]
+    """Rewards are 0.1 or 1; without perturbation only the middle one of three levels occurs.
+
+    The tolerance is one step between charges, because the advantage of playing falls more slowly above the index.
+    """
+    channels, probabilities = preset(name, perturbation="none"), PRESETS[name]
     for points, within in ((257, 0.9 / 256), (1025, 1e-3)):
-        index = whittle_lagrangian.whittle(world, 0.1, 1.0, points)[:, :, :40, 1]
+        index = whittle_lagrangian.whittle(channels, 0.1, 1.0, points)[:, :, :40, 1]
         for (k, s, a), found in np.ndenumerate(index):
-            exact = 0.1 + 0.9 * whittle(probabilities.p01[k], probabilities.p10[k], world.beliefs[k, s, a, 1])
+            exact = 0.1 + 0.9 * whittle(probabilities.p01[k], probabilities.p10[k], channels.beliefs[k, s, a, 1])
             assert abs(found - exact) < within, (k, s, a)
 
 
-def advantages(world: Channels, charges: Floats, slots: int) -> Floats:
-    """(C, S, A, L) what playing channel 0 now is worth beyond waiting, so many slots before the end."""
-    beliefs, probability = world.beliefs[0], world.probability[0]
-    reward = np.einsum("saj,lj->sal", beliefs, world.pay[0])
+def advantages(channels: Channels, charges: Floats, slots: int) -> Floats:
+    """Return the value of playing channel 0 now minus that of waiting, (C, S, A, L), this many slots before the end."""
+    beliefs, probability = channels.beliefs[0], channels.probability[0]
+    reward = np.einsum("saj,lj->sal", beliefs, channels.pay[0])
     value = np.zeros((charges.size, *beliefs.shape[:2]))
     for _ in range(slots):
         later = np.concatenate([value[:, :, 1:], value[:, :, -1:]], axis=2)[..., None]
         shown = np.einsum("saj,cj->csa", beliefs, value[:, :, 0])[..., None]
         play = reward - charges[:, None, None, None] + shown
-        value = 0.5 * value + 0.5 * (np.maximum(play, later) @ probability)  # half a step, so that nothing swings
+        value = 0.5 * value + 0.5 * (np.maximum(play, later) @ probability)  # damped, so that values do not oscillate
     return play - later
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whittle_index_of_random_channels(seed: int) -> None:
-    """Three states, two levels: where the index is a step above a charge, playing beats waiting, and where it is a step
-    below, it does not, long before the end (these chains forget in ten slots)."""
-    world, charges = random_world(seed, 1, 3, 2, 12), np.linspace(0.02, 0.98, 33)
-    index = whittle_lagrangian.whittle(world, 0.0, 1.0)
-    gained = advantages(world, charges, 1200)
+def test_whittle_index_of_random_channels_agrees_with_value_iteration(seed: int) -> None:
+    """With three states and two levels, playing is better than waiting where the index is a step above a charge.
+
+    It is worse where the index is a step below. Values are those of 1200 slots before the end; these chains mix within
+    about ten slots.
+    """
+    channels, charges = random_channels(seed, 1, 3, 2, 12), np.linspace(0.02, 0.98, 33)
+    index = whittle_lagrangian.whittle(channels, 0.0, 1.0)
+    gained = advantages(channels, charges, 1200)
     above = index[0] - charges[:, None, None, None]
     assert (gained[above > 1 / 256] > 0).all()
     assert (gained[above < -1 / 256] < 0).all()
@@ -243,14 +259,16 @@ def test_whittle_index_of_random_channels(seed: int) -> None:
 
 
 def test_indices_are_clipped_to_the_range() -> None:
-    index = whittle_lagrangian.whittle(random_world(0, 2, 3, 2, 12), 0.4, 0.6)
+    index = whittle_lagrangian.whittle(random_channels(0, 2, 3, 2, 12), 0.4, 0.6)
     assert (index.min(), index.max()) == (0.4, 0.6)
     assert ((index > 0.4) & (index < 0.6)).any()
 
 
-def test_number_of_ages() -> None:
-    """Until 1e-5 of an observation is left, within limits; a periodic channel never forgets, and a state that a channel
-    does not have tells nothing."""
+def test_number_of_ages_until_an_observation_has_no_effect() -> None:
+    """Ages extend until the effect of an observation is below 1e-5, within limits.
+
+    Periodic channels reach the limit, and padded states do not count.
+    """
     for p01, p10, ages in ((0.5, 0.5, 2), (0.2, 0.3, 17), (0.7, 0.8, 17), (1e-6, 1e-6, 4000), (1.0, 1.0, 4000)):
         P = gilbert_elliott(p01, p10)
         wide = np.zeros((2, 3, 3))
@@ -270,18 +288,22 @@ def test_padded_states_change_nothing() -> None:
     np.testing.assert_allclose(found, whittle_lagrangian.whittle(narrow, 0.0, 1.0), atol=1e-9)
 
 
-TINY = """
-import numpy as np from idleband.kernels import whittle_lagrangian rng = np.random.default_rng(5) world =
-whittle_lagrangian.channels(rng.dirichlet(np.ones(2), (2, 2)), rng.random((2, 2, 2)), rng.dirichlet(np.ones(2), 2), 4)
-index = whittle_lagrangian.whittle(world, 0.0, 1.0, 9).ravel() print(whittle_lagrangian.bound(world, 1.0, 0.0,
-1.0).hex(), *(x.hex() for x in index.tolist()))
+SMALL_EXAMPLE = """
+import numpy as np
+from idleband.kernels import whittle_lagrangian
+rng = np.random.default_rng(5)
+channels = whittle_lagrangian.channels(
+    rng.dirichlet(np.ones(2), (2, 2)), rng.random((2, 2, 2)), rng.dirichlet(np.ones(2), 2), 4
+)
+index = whittle_lagrangian.whittle(channels, 0.0, 1.0, 9).ravel()
+print(whittle_lagrangian.bound(channels, 1.0, 0.0, 1.0).hex(), *(x.hex() for x in index.tolist()))
 """
 
 
-def test_compiled_and_interpreted_agree_to_the_last_bit() -> None:
+def test_compiled_and_interpreted_results_are_identical() -> None:
     printed = [
         subprocess.run(
-            [sys.executable, "-c", TINY],
+            [sys.executable, "-c", SMALL_EXAMPLE],
             env={**os.environ, "NUMBA_DISABLE_JIT": disable},
             capture_output=True, text=True, check=True, timeout=120,
         ).stdout

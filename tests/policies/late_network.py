@@ -1,6 +1,6 @@
-"""Feedback that is late, given to MP-Belief-NUCB by hand; prints, as JSON, what it made of it.
+"""Give late feedback to MP-Belief-NUCB and print, as JSON, what it stored and computed.
 
-Run in a process of its own with NUMBA_DISABLE_JIT=1: to compile a network for a few slots takes longer than the slots.
+Run in a separate process with NUMBA_DISABLE_JIT=1: compiling a network takes longer than running these few slots.
 """
 
 import json
@@ -11,12 +11,12 @@ import numpy as np
 from idleband.policies import belief_nucb
 from tests.policies.station import Station
 
-WORLD: dict[str, Any] = {"p01": [0.5], "p10": [0.5]}
+SCENARIO: dict[str, Any] = {"p01": [0.5], "p10": [0.5]}
 
 
 def late(shared: bool) -> dict[str, Any]:
-    """A play of slot 4 is told after slot 9, with those of slots 5 to 8 never told."""
-    station = Station("mp-belief-nucb", world=WORLD, D=4, shared=shared)
+    """Report the play of slot 4 after that of slot 9; the plays of slots 5 to 8 are never reported."""
+    station = Station("mp-belief-nucb", scenario=SCENARIO, D=4, shared=shared)
     net, success = station.state.net, station.state.success
     A, rng, n_hat = np.ones(net.vectors.g[0].size), np.random.default_rng(1), np.zeros(1)
     for _ in range(3):
@@ -37,10 +37,11 @@ def late(shared: bool) -> dict[str, Any]:
     return {
         "input": net.samples.inputs[0, 4].tolist(),
         "y": float(net.samples.y[0, 4]),
-        "seen": [int(last_observation.state[0]), int(last_observation.slot[0])],
+        "last_observation": [int(last_observation.state[0]), int(last_observation.slot[0])],
         "error": 0.8 - float(n_hat[0]),
         "q": float((g**2 / A).sum()) / 4,
-        "told": 15 * float(success.square[0]) - 14 * square,  # error^2 / (1 + q), of 10 imagined errors and 5
+        "added": 15 * float(success.square[0])
+        - 14 * square,  # error^2 / (1 + q) of the 5th error, after 10 prior errors
     }
 
 

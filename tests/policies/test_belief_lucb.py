@@ -1,4 +1,4 @@
-"""MP-Belief-LUCB: its regression, its index, what it learns from rewards alone, and what forgetting does to it."""
+"""MP-Belief-LUCB: regression, index, learning from rewards alone, and forgetting."""
 
 import math
 from typing import Any
@@ -18,13 +18,13 @@ TWO: dict[str, Any] = {"p01": [0.1, 0.4, 0.7], "p10": [0.2, 0.5, 0.1]}
 
 
 def one_channel(**settings: Any) -> ib.Scenario:
-    """A channel that is always played, under a model that is no line."""
-    given: dict[str, Any] = {"perturbation": "cosine", "context": {"dimension": 4}, **settings}
-    return ib.scenario(p01=[0.3], p10=[0.2], users=1, **given)
+    """Return a scenario of one channel, which is always played, with a nonlinear perturbation model."""
+    combined: dict[str, Any] = {"perturbation": "cosine", "context": {"dimension": 4}, **settings}
+    return ib.scenario(p01=[0.3], p10=[0.2], users=1, **combined)
 
 
 def samples(run: PolicyRun, to: int) -> tuple[np.ndarray, np.ndarray]:
-    """Contexts with a constant and perturbations of the only channel, slot by slot up to a slot."""
+    """Advance a run to slot `to` and return the contexts, with a constant entry, and perturbations of channel 0."""
     x, n = [], []
     for t in range(run.at + 1, to + 1):
         run.to(t)
@@ -37,7 +37,7 @@ def samples(run: PolicyRun, to: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_theta_is_ridge_regression_after_many_updates() -> None:
-    """10^5 samples one at a time, against one solution of the normal equations."""
+    """10^5 sequential updates give the solution of the normal equations."""
     run = PolicyRun.start(one_channel(), ib.policy("mp-belief-lucb", lambda_=0.5), 100_000, seed=1, replication=0)
     x, n = samples(run, 100_000)
     A = 0.5 * np.eye(5) + x.T @ x
@@ -45,9 +45,11 @@ def test_theta_is_ridge_regression_after_many_updates() -> None:
     np.testing.assert_allclose(run.state.A_inv[0] @ A, np.eye(5), rtol=0, atol=1e-8)
 
 
-def test_with_forgetting_it_is_weighted_ridge_regression() -> None:
-    """After 10^6 updates: sample i counts exp(-(T - i) / 50), so of the last 3000 all that counts; A^-1 stays
-    symmetric to the last bit."""
+def test_theta_is_weighted_ridge_regression_with_forgetting() -> None:
+    """After 10^6 updates sample i has weight exp(-(T - i) / 50), so that only the last 3000 matter.
+
+    A^-1 is exactly symmetric.
+    """
     T = 1_000_000
     run = PolicyRun.start(one_channel(), ib.policy("mp-belief-lucb", forget=50.0), T, seed=1, replication=0)
     run.to(T - 3000)
@@ -59,8 +61,8 @@ def test_with_forgetting_it_is_weighted_ridge_regression() -> None:
     assert np.array_equal(run.state.A_inv[0], run.state.A_inv[0].T)
 
 
-def test_a_shared_model_learns_from_all_channels() -> None:
-    station = Station("mp-belief-lucb", M=2, world=TWO, shared=True, lambda_=0.3)
+def test_shared_model_learns_from_all_channels() -> None:
+    station = Station("mp-belief-lucb", M=2, scenario=TWO, shared=True, lambda_=0.3)
     A, b, rng = 0.3 * np.eye(3), np.zeros(3), np.random.default_rng(1)
     for _ in range(100):
         x, n = rng.uniform(0, 1, (3, 2)), rng.uniform(0, 1.5, 3)
@@ -73,15 +75,15 @@ def test_a_shared_model_learns_from_all_channels() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_late_feedback_is_learned_with_its_own_context(shared: bool) -> None:
-    """Two slots fed back late, in either order, give the model that they give in time."""
+def test_late_feedback_is_learned_with_the_context_of_its_slot(shared: bool) -> None:
+    """Late feedback of two slots, in either order, gives the same model as prompt feedback."""
     contexts = [[[1.0, 0.2]], [[0.3, 0.9]]]
-    world = {"p01": [0.5], "p10": [0.5]}
-    prompt = Station("mp-belief-lucb", world=world, shared=shared)
+    scenario = {"p01": [0.5], "p10": [0.5]}
+    prompt = Station("mp-belief-lucb", scenario=scenario, shared=shared)
     for x in contexts:
         prompt.play([1], x=x, n=[4 * x[0][0]])
     for order in ((0, 1), (1, 0)):
-        late, slots = Station("mp-belief-lucb", world=world, shared=shared), []
+        late, slots = Station("mp-belief-lucb", scenario=scenario, shared=shared), []
         for x in contexts:
             late.choose(x=x)
             slots.append(late.slot)
@@ -93,10 +95,13 @@ def test_late_feedback_is_learned_with_its_own_context(shared: bool) -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_forgetting_stays_finite_where_contexts_leave_a_direction_out(shared: bool) -> None:
-    """Always the same context: nothing is learned across it, and no variance grows beyond the prior's 1 / lambda; what
-    is met is predicted all the same, after a change too."""
-    station = Station("mp-belief-lucb", world={"p01": [0.5], "p10": [0.5]}, forget=2.0, lambda_=0.1, shared=shared)
+def test_forgetting_stays_finite_with_a_constant_context(shared: bool) -> None:
+    """The context is always the same, so that nothing is learned in the directions orthogonal to it.
+
+    No variance exceeds that of the prior, 1 / lambda, and the prediction for this context is right, also after the
+    perturbation changes.
+    """
+    station = Station("mp-belief-lucb", scenario={"p01": [0.5], "p10": [0.5]}, forget=2.0, lambda_=0.1, shared=shared)
     for t in range(6000):
         station.play([t % 2], x=[[0.5, 0.25]], n=[0.3 if t < 4000 else 0.8])
         if t in (3999, 5999):
@@ -110,8 +115,8 @@ def test_forgetting_stays_finite_where_contexts_leave_a_direction_out(shared: bo
     assert np.linalg.eigvalsh(inverse).min() > -1e-9
 
 
-def test_a_gap_of_any_length_is_forgotten_at_most_down_to_the_prior() -> None:
-    station = Station("mp-belief-lucb", world={"p01": [0.5], "p10": [0.5]}, forget=1e-3)
+def test_long_gaps_between_plays_give_finite_values() -> None:
+    station = Station("mp-belief-lucb", scenario={"p01": [0.5], "p10": [0.5]}, forget=1e-3)
     for t in (1, 2, 10**7, 10**9):
         station.t = t - 1
         station.play([1], x=[[0.4, 0.8]], n=[0.3])
@@ -123,9 +128,12 @@ def test_a_gap_of_any_length_is_forgotten_at_most_down_to_the_prior() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"look_ahead": False}, {"shared": True}, {"redraw": 1}])
-def test_index_by_hand(settings: dict[str, Any]) -> None:
-    """Whittle's index, or the belief, of a good state that pays 0.1 + 0.9 Phi((1 - n_hat - z e sqrt(q)) / e)."""
-    station = Station("mp-belief-lucb", M=2, world=TWO, lambda_=0.2, **settings)
+def test_index_equals_recomputed_index(settings: dict[str, Any]) -> None:
+    """The reward of the good state is 0.1 + 0.9 Phi((1 - n_hat - z e sqrt(q)) / e).
+
+    The index scales it by the Whittle index, or without look-ahead by the belief.
+    """
+    station = Station("mp-belief-lucb", M=2, scenario=TWO, lambda_=0.2, **settings)
     models = 1 if settings.get("shared") else 3
     A, b = np.tile(0.2 * np.eye(3), (models, 1, 1)), np.zeros((models, 3))
     square, count = np.ones(models), np.full(models, 10.0)
@@ -154,8 +162,8 @@ def test_index_by_hand(settings: dict[str, Any]) -> None:
         np.testing.assert_allclose(station.state.success.square, square, rtol=0, atol=1e-9)
 
 
-def test_deviate_is_drawn_with_the_chain_and_held() -> None:
-    station = Station("mp-belief-lucb", world=TWO, redraw=6)
+def test_deviate_is_drawn_with_the_chain_and_kept() -> None:
+    station = Station("mp-belief-lucb", scenario=TWO, redraw=6)
     before, draws = np.zeros(3), []
     for t in range(1, 3001):
         station.choose()
@@ -169,7 +177,7 @@ def test_deviate_is_drawn_with_the_chain_and_held() -> None:
 
 
 def test_index_of_a_sensed_state_is_its_reward() -> None:
-    station = Station("mp-belief-lucb", world=TWO)
+    station = Station("mp-belief-lucb", scenario=TWO)
     station.choose(sensed=[0, 1, -1])
     assert station.slot.indices[:2].tolist() == station.state.success.pays[[0, 1], [0, 1]].tolist()
 
@@ -178,7 +186,7 @@ def test_index_of_a_sensed_state_is_its_reward() -> None:
 
 
 def test_additive_rewards_reveal_the_perturbation() -> None:
-    """n = h - r, so with either feedback the same is learned."""
+    """n = h - r, so that both kinds of feedback give the same model."""
     states = []
     for feedback in ("perturbation", "reward"):
         scenario = ib.scenario("S4", reward="additive", feedback=feedback)
@@ -190,8 +198,8 @@ def test_additive_rewards_reveal_the_perturbation() -> None:
 
 
 def test_failure_probability_is_learned_from_good_slots_only() -> None:
-    """Logistic regression, to the mode of each sample, in plain NumPy; bad slots leave it alone."""
-    station = Station("mp-belief-lucb", world={"feedback": "reward", "p01": [0.5], "p10": [0.5]}, lambda_=0.5)
+    """The model is a sequential logistic regression, recomputed here in NumPy; bad slots do not change it."""
+    station = Station("mp-belief-lucb", scenario={"feedback": "reward", "p01": [0.5], "p10": [0.5]}, lambda_=0.5)
     A, theta, rng = 0.5 * np.eye(3), np.zeros(3), np.random.default_rng(3)
     for _ in range(60):
         x, s, n = rng.uniform(0, 1, 2), int(rng.integers(0, 2)), float(rng.uniform(0, 1.6))
@@ -211,21 +219,24 @@ def test_failure_probability_is_learned_from_good_slots_only() -> None:
     assert station.state.success.spoilt[0] > 10
 
 
-def test_rewards_alone_are_enough_to_gain_from_contexts() -> None:
-    """Paired, 99% interval: ahead of MP-Belief, which does not look at contexts, by a twentieth or more."""
+def test_contexts_increase_the_reward_with_reward_feedback() -> None:
+    """The reward is 5% above that of MP-Belief, which ignores contexts (99% interval of paired differences)."""
     scenario = ib.scenario("S2", feedback="reward")
     size: dict[str, Any] = {"horizon": 10_000, "replications": 4, "seed": 2}
     contexts, none = (ib.simulate(scenario, name, **size).reward[:, -1] for name in ("mp-belief-lucb", "mp-belief"))
     assert paired_difference(contexts, 1.05 * none, level=0.99).low > 0
 
 
-# --- on paths --------------------------------------------------------------------------------------------------------
+# --- in simulations -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("feedback", ["perturbation", "reward"])
-def test_a_perturbation_below_zero_pays_where_the_channel_is_not_good(feedback: str) -> None:
-    """n = 1.5 (x0 - x1) is negative in half of the slots. With n measured 97% of what oracle-belief earns; from rewards
-    alone more than without contexts. Both learn that bad slots are paid."""
+def test_negative_perturbations_give_rewards_in_bad_states(feedback: str) -> None:
+    """n = 1.5 (x0 - x1) is negative in half of the slots, in which bad states give the full reward.
+
+    With measured n the policy earns 97% of the reward of oracle-belief; from rewards alone it earns more than
+    MP-Belief. With both kinds of feedback it observes that bad slots can give the full reward.
+    """
     model = {"perturbation": {"theta": [1.5, -1.5]}, "context": {"dimension": 2}, "feedback": feedback}
     scenario = ib.scenario("S2", **model)
     size: dict[str, Any] = {"horizon": 10_000, "replications": 4, "seed": 1}
@@ -240,17 +251,17 @@ def test_a_perturbation_below_zero_pays_where_the_channel_is_not_good(feedback: 
         assert share[state.success.spoilt > 100].min() > 0.3
 
 
-def test_nonlinear_perturbation_costs_little() -> None:
-    """Under the quadratic model the linear model errs and says so: it earns what MP-Belief does, within 0.5%."""
+def test_reward_under_a_nonlinear_perturbation_equals_mp_belief() -> None:
+    """Under the quadratic perturbation model the reward is within 0.5% of that of MP-Belief."""
     scenario = ib.scenario("S1", perturbation="quadratic")
     size: dict[str, Any] = {"horizon": 10_000, "replications": 4, "seed": 1}
-    line, none = (ib.simulate(scenario, name, **size).reward[:, -1] for name in ("mp-belief-lucb", "mp-belief"))
-    assert paired_difference(line, 0.995 * none, level=0.99).low > 0
-    assert paired_difference(line, 1.005 * none, level=0.99).high < 0
+    linear, none = (ib.simulate(scenario, name, **size).reward[:, -1] for name in ("mp-belief-lucb", "mp-belief"))
+    assert paired_difference(linear, 0.995 * none, level=0.99).low > 0
+    assert paired_difference(linear, 1.005 * none, level=0.99).high < 0
 
 
-def test_predictions_are_found_by_learned() -> None:
-    """The linear model, with an offset or without, to a hundredth of its spread; a shared model too."""
+def test_learned_measures_small_prediction_errors() -> None:
+    """The error of a linear perturbation is below 1% of its spread, with one model per channel and a shared one."""
     for settings in ({}, {"shared": True}):
         found = ib.learned("S1", "mp-belief-lucb", horizon=2000, replications=1, **settings)
         assert found.played_last[0] < 0.01

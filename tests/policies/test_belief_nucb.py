@@ -1,6 +1,6 @@
-"""MP-Belief-NUCB: what its network's prediction and doubt make of a reward, and what it learns from.
+"""MP-Belief-NUCB: expected reward from the prediction and width of its network, and its training samples.
 
-Policies of networks take long to compile by themselves: these tests look into runs instead, slot by slot.
+These tests inspect simulation runs slot by slot, because the functions of a network policy take long to compile alone.
 """
 
 import json
@@ -24,19 +24,23 @@ CHANNELS: dict[str, Any] = {"p01": [0.1, 0.4, 0.7, 0.5], "p10": [0.2, 0.5, 0.1, 
 COSINE: dict[str, Any] = {"context": {"dimension": 3}, "perturbation": "cosine"}
 
 
-def started(case: dict[str, Any] | None = None, **world: Any) -> PolicyRun:
-    scenario = ib.scenario(**CHANNELS, **COSINE, **world)
-    return PolicyRun.start(scenario, ib.policy("mp-belief-nucb", **(case or {"D": 4})), 1000, seed=2, replication=0)
+def started(parameters: dict[str, Any] | None = None, **settings: Any) -> PolicyRun:
+    """Return a run at its start; `settings` are those of the scenario."""
+    scenario = ib.scenario(**CHANNELS, **COSINE, **settings)
+    configured = ib.policy("mp-belief-nucb", **(parameters or {"D": 4}))
+    return PolicyRun.start(scenario, configured, 1000, seed=2, replication=0)
 
 
-@pytest.mark.parametrize("case", [{"D": 4}, {"D": 4, "look_ahead": False, "redraw": 1, "lambda_": 0.3}])
-def test_index_and_errors_by_hand(case: dict[str, Any]) -> None:
-    """q = g' A^-1 g / D with A = lambda I + sum g g' / D, its diagonal; a good state pays 0.1 + 0.9 Phi((1 - n_hat -
-    z e sqrt(q)) / e); e^2 is the mean of error^2 / (1 + q). Of channels that were not picked the belief is still that
-    of the ranking."""
-    run = started(case=case)
+@pytest.mark.parametrize("parameters", [{"D": 4}, {"D": 4, "look_ahead": False, "redraw": 1, "lambda_": 0.3}])
+def test_index_and_errors_equal_recomputed_values(parameters: dict[str, Any]) -> None:
+    """q = g' A^-1 g / D with the diagonal of A = lambda I + sum g g' / D, and e^2 is the mean of error^2 / (1 + q).
+
+    The expected reward of a good state is 0.1 + 0.9 Phi((1 - n_hat - z e sqrt(q)) / e). Indices are compared only for
+    channels that were not selected, whose beliefs have not changed since the ranking.
+    """
+    run = started(parameters=parameters)
     net, success, chains = run.state.net, run.state.success, run.state.chains
-    A = np.full((4, net.vectors.g[0].size), float(case.get("lambda_", 1.0)))
+    A = np.full((4, net.vectors.g[0].size), float(parameters.get("lambda_", 1.0)))
     square, count = np.ones(4), np.full(4, 10.0)
     for t in range(1, 120):
         run.to(t)
@@ -50,7 +54,7 @@ def test_index_and_errors_by_hand(case: dict[str, Any]) -> None:
             assert success.pays[k].tolist() == pytest.approx([0.1, pays], abs=1e-8)
             if k not in picks:
                 w = chains.model[k, 1]
-                if case.get("look_ahead", True):
+                if parameters.get("look_ahead", True):
                     w = whittle(chains.P[k, 0, 1], chains.P[k, 1, 0], w)
                 assert run.tally.indices[k] == pytest.approx(0.1 + (pays - 0.1) * w, abs=1e-8)
             else:
@@ -62,7 +66,7 @@ def test_index_and_errors_by_hand(case: dict[str, Any]) -> None:
     assert (count > 12).all()
 
 
-def test_what_is_stored_is_the_context_and_the_perturbation() -> None:
+def test_samples_are_contexts_and_perturbations() -> None:
     run = started()
     samples, reported = run.state.net.samples, dict[int, list[Any]]()
     for t in range(1, 50):
@@ -76,7 +80,7 @@ def test_what_is_stored_is_the_context_and_the_perturbation() -> None:
 
 
 def test_failure_probability_is_learned_from_rewards_of_good_slots() -> None:
-    """1 for a good slot that was spoilt and 0 for one that was not; bad slots teach the network nothing."""
+    """The target of a good slot is 1 with the low reward and 0 with the full one; bad slots give no sample."""
     run = started(feedback="reward")
     samples, good = run.state.net.samples, np.zeros(4, int)
     for t in range(1, 200):
@@ -93,8 +97,8 @@ def test_failure_probability_is_learned_from_rewards_of_good_slots() -> None:
     assert (good > 10).sum() >= 2
 
 
-def test_late_feedback_uses_its_own_context() -> None:
-    """Error, doubt and sample are those of the context of its own slot; the state is the one seen since."""
+def test_late_feedback_uses_the_context_of_its_slot() -> None:
+    """Error, width and sample use the context of the reported slot; the last observation stays the newer one."""
     command = [sys.executable, "-m", "tests.policies.late_network"]
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
@@ -102,11 +106,11 @@ def test_late_feedback_uses_its_own_context() -> None:
     for found in json.loads(done.stdout):
         np.testing.assert_allclose(found["input"], [0.8, -0.6, 1.0], rtol=0, atol=1e-12)
         assert found["y"] == 0.8
-        assert found["seen"] == [1, 9]
-        assert found["told"] == pytest.approx(found["error"] ** 2 / (1 + found["q"]), rel=1e-6)
+        assert found["last_observation"] == [1, 9]
+        assert found["added"] == pytest.approx(found["error"] ** 2 / (1 + found["q"]), rel=1e-6)
 
 
-def test_with_additive_rewards_either_feedback_teaches_the_same() -> None:
+def test_both_kinds_of_feedback_agree_under_additive_rewards() -> None:
     plays = []
     for feedback in ("perturbation", "reward"):
         scenario = ib.scenario(**CHANNELS, **COSINE, reward="additive", feedback=feedback)
@@ -115,15 +119,17 @@ def test_with_additive_rewards_either_feedback_teaches_the_same() -> None:
 
 
 def test_nonlinear_perturbation_is_learned() -> None:
-    """After 3000 slots of the cosine model it errs by half of its spread or less where it plays, and MP-Belief-LUCB by
-    nearly all of it; paired, it earns more."""
+    """After 3000 slots of the cosine model the error on played channels is below half of the perturbation's spread.
+
+    The error of MP-Belief-LUCB is above 80% of it, and its reward is at least 5% smaller in paired differences.
+    """
     scenario = ib.scenario("S4", perturbation="cosine")
-    net, line = (
+    net, linear = (
         ib.learned(scenario, name, horizon=3000, replications=1, seed=3)
         for name in ("mp-belief-nucb", "mp-belief-lucb")
     )
     assert net.played_last[0] < 0.5
-    assert line.played_last[0] > 0.8
+    assert linear.played_last[0] > 0.8
     size: dict[str, Any] = {"horizon": 5000, "replications": 4, "seed": 3}
     one, other = (ib.simulate(scenario, name, **size).reward[:, -1] for name in ("mp-belief-nucb", "mp-belief-lucb"))
     assert paired_difference(one, 1.05 * other, level=0.99).low > 0

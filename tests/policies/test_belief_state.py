@@ -1,4 +1,4 @@
-"""What the belief policies learn of chains and believe of states: draws, beliefs, counts, forgetting, late feedback."""
+"""Chains and beliefs of the belief policies: draws, beliefs, counts, forgetting, late feedback."""
 
 import math
 from typing import Any
@@ -12,9 +12,9 @@ from idleband.kernels.whittle import whittle
 from idleband.scenario.markov import stationary
 from tests.policies.station import Station
 
-HELD = 10**9  # slots until the second draw
+NEVER = 10**9  # slots between draws: longer than any test
 THREE = [[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]
-# Channels of three, two and one state; of the first two the good state is the first.
+# Channels with three, two and one state; state 0 is the good one.
 UNLIKE: dict[str, Any] = {
     "transition": [THREE, [[0.9, 0.1], [0.4, 0.6]], [[1.0]]],
     "rewards": [[1.0, 0.1, 0.1], [1.0, 0.1], [1.0]],
@@ -24,16 +24,17 @@ TWO: dict[str, Any] = {"p01": [0.1, 0.4, 0.7], "p10": [0.2, 0.5, 0.8]}
 
 
 def after(P: np.ndarray, s: int, age: int) -> np.ndarray:
+    """Return the distribution of the state `age` slots after state s."""
     return np.asarray(np.linalg.matrix_power(P, age)[s])
 
 
 # --- beliefs ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_draw_is_held_and_carries_the_belief() -> None:
-    """Seen in state s, the model a slots later is row s of P^a, P the draw; channels of two and of three states."""
-    for world in (TWO, UNLIKE):
-        station = Station("mp-belief", M=3, world=world, redraw=HELD)
+def test_belief_follows_the_drawn_matrix() -> None:
+    """The belief a slots after an observation of state s is row s of P^a, where P is the drawn matrix."""
+    for scenario in (TWO, UNLIKE):
+        station = Station("mp-belief", M=3, scenario=scenario, redraw=NEVER)
         chains = station.state.chains
         station.choose()
         P, states = chains.P.copy(), [1, 1, 0]
@@ -48,10 +49,13 @@ def test_a_draw_is_held_and_carries_the_belief() -> None:
 
 
 @pytest.mark.parametrize("state", [0, 1])
-def test_channel_and_belief_are_redrawn_every_redraw_slots(state: int) -> None:
-    """Channel k in slots with (t + k) a multiple of `redraw`: then the model is that of the new draw, all the way from
-    what was seen, or its stationary one where nothing was."""
-    station = Station("mp-belief", M=1, world=TWO, redraw=7)
+def test_matrix_is_drawn_every_redraw_slots(state: int) -> None:
+    """The matrix of channel k is drawn in the first slot and in slots with (t + k) a multiple of `redraw`.
+
+    The belief is then recomputed with the new matrix from the last observation; it is the stationary distribution if
+    there was none.
+    """
+    station = Station("mp-belief", M=1, scenario=TWO, redraw=7)
     chains, P = station.state.chains, np.zeros((3, 2, 2))
     for t in range(1, 60):
         station.choose()
@@ -67,8 +71,8 @@ def test_channel_and_belief_are_redrawn_every_redraw_slots(state: int) -> None:
 
 
 def test_unobserved_channel_with_more_states_has_the_drawn_belief() -> None:
-    """From all states alike, one step of the draw a slot: close to its stationary distribution after some."""
-    station = Station("mp-belief", world=UNLIKE, redraw=HELD)
+    """The belief starts uniform and makes one step of the drawn matrix per slot towards its stationary distribution."""
+    station = Station("mp-belief", scenario=UNLIKE, redraw=NEVER)
     chains = station.state.chains
     for t in range(1, 40):
         station.choose(available=[0, 0, 0])
@@ -77,10 +81,10 @@ def test_unobserved_channel_with_more_states_has_the_drawn_belief() -> None:
     np.testing.assert_allclose(chains.model[0], stationary(chains.P[0]), rtol=0, atol=1e-3)
 
 
-def test_a_channel_of_one_state_is_in_it() -> None:
-    """Nothing is drawn for it, and its state's draw of the pay is what it is worth."""
+def test_index_of_a_channel_with_one_state_is_its_drawn_reward() -> None:
+    """No matrix is drawn for it, and its index is the drawn reward of its state."""
     for look_ahead in (True, False):
-        station = Station("mp-belief", M=2, world=UNLIKE, look_ahead=look_ahead, redraw=3)
+        station = Station("mp-belief", M=2, scenario=UNLIKE, look_ahead=look_ahead, redraw=3)
         for t in range(20):
             station.choose()
             assert station.state.chains.model[2].tolist() == [1.0, 0.0, 0.0]
@@ -89,22 +93,23 @@ def test_a_channel_of_one_state_is_in_it() -> None:
 
 
 def test_skipped_slots_advance_the_belief() -> None:
-    """A base station that asks in slots 1, 2, 9 and 10 believes what one asked in each of them does."""
-    for world in (TWO, UNLIKE):
-        each, some = (Station("mp-belief", M=3, world=world, redraw=HELD) for _ in range(2))
-        for station in (each, some):
+    """Selecting only in slots 1, 2, 9 and 10 gives the same beliefs as selecting in every slot."""
+    for scenario in (TWO, UNLIKE):
+        every_slot, some_slots = (Station("mp-belief", M=3, scenario=scenario, redraw=NEVER) for _ in range(2))
+        for station in (every_slot, some_slots):
             station.play([1, 0, 0])
         for t in range(2, 11):
-            each.choose()
+            every_slot.choose()
             if t in (2, 9, 10):
-                some.t = t - 1
-                some.choose()
-                np.testing.assert_allclose(some.state.chains.model, each.state.chains.model, rtol=0, atol=1e-12)
+                some_slots.t = t - 1
+                some_slots.choose()
+                model, expected = some_slots.state.chains.model, every_slot.state.chains.model
+                np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
 
 
 def test_repeated_slot_does_not_advance_the_belief() -> None:
-    for world in (TWO, UNLIKE):
-        station = Station("mp-belief", M=3, world=world, redraw=HELD)
+    for scenario in (TWO, UNLIKE):
+        station = Station("mp-belief", M=3, scenario=scenario, redraw=NEVER)
         station.play([1, 0, 0])
         station.choose()
         before = station.state.chains.model.copy()
@@ -113,14 +118,14 @@ def test_repeated_slot_does_not_advance_the_belief() -> None:
         assert np.array_equal(station.state.chains.model, before)
 
 
-# --- feedback that is late ---------------------------------------------------------------------------------------
+# --- late feedback -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["mp-belief", "mp-belief-lucb"])
-def test_late_feedback_belongs_to_its_own_slot(name: str) -> None:
-    """That of slot 1 comes after slot 4 has begun: in slot 5 both stations believe the same, and have counted alike."""
-    for world in (TWO, UNLIKE):
-        prompt, late = (Station(name, M=3, world=world, redraw=HELD) for _ in range(2))
+def test_late_feedback_counts_for_its_slot(name: str) -> None:
+    """Feedback of slot 1 after slot 4 has begun gives the beliefs and counts of prompt feedback from slot 5 on."""
+    for scenario in (TWO, UNLIKE):
+        prompt, late = (Station(name, M=3, scenario=scenario, redraw=NEVER) for _ in range(2))
         prompt.play([1, 0, 0])
         late.choose()
         slot = late.slot
@@ -141,9 +146,9 @@ def test_late_feedback_belongs_to_its_own_slot(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["mp-belief", "mp-belief-lucb", "mp-ts-episodes", "mp-whittle"])
 @pytest.mark.parametrize("behind", [1, 40, 3000])
-def test_older_observation_does_not_change_the_state(name: str, behind: int) -> None:
-    """Nor is it counted, in any bin, or out of their bounds; the same slot told twice neither."""
-    station = Station(name, world=TWO)
+def test_older_observation_is_ignored(name: str, behind: int) -> None:
+    """It is not counted in any bin either; the same holds for a second report of the same slot."""
+    station = Station(name, scenario=TWO)
     station.t = 5000
     station.choose()
     old = station.slot._replace(t=station.t - behind)
@@ -168,8 +173,8 @@ def test_older_observation_does_not_change_the_state(name: str, behind: int) -> 
 
 
 def test_pairs_are_counted_by_age_and_states() -> None:
-    """In bin, state before and state after; of three states only neighbouring slots."""
-    station = Station("mp-belief", world=UNLIKE)
+    """Pairs are counted by bin, earlier and later state; with three states only pairs of consecutive slots count."""
+    station = Station("mp-belief", scenario=UNLIKE)
     pairs, rows = np.zeros((two_state_chain.BINS, 2, 2)), np.zeros((3, 3))
     rng, seen = np.random.default_rng(1), dict[int, tuple[int, int]]()
     for t in range(1, 1200):
@@ -187,13 +192,13 @@ def test_pairs_are_counted_by_age_and_states() -> None:
             seen[k] = s, t
     assert np.array_equal(station.state.chains.pairs[1], pairs)
     assert np.array_equal(station.state.chains.rows[0], rows)
-    assert (pairs.sum(axis=(1, 2)) > 0).sum() > 20  # bins of many ages were met
+    assert (pairs.sum(axis=(1, 2)) > 0).sum() > 20  # many bins were used
     assert rows.sum() > 50
 
 
 def test_draws_of_a_channel_with_more_states_are_dirichlet() -> None:
-    """After known counts the mean of 4000 draws is (1 + count) / (S + sum), within 5 deviations of such a mean."""
-    station = Station("mp-belief", world=UNLIKE, redraw=1)
+    """With given counts the mean of 4000 draws is (1 + count) / (S + sum), within 5 standard errors."""
+    station = Station("mp-belief", scenario=UNLIKE, redraw=1)
     counts = np.array([[7.0, 0.0, 2.0], [1.0, 20.0, 0.0], [0.0, 0.0, 0.0]])
     station.state.chains.rows[0] = counts
     draws = []
@@ -209,8 +214,8 @@ def test_draws_of_a_channel_with_more_states_are_dirichlet() -> None:
 
 
 def test_draws_of_a_channel_with_two_states_are_normal_in_logits() -> None:
-    """Mean and covariance of 4000 draws, within 5 deviations of what such a sample has."""
-    station = Station("mp-belief", world=TWO, redraw=1)
+    """Mean and covariance of 4000 draws are within 5 standard errors of those of the normal distribution."""
+    station = Station("mp-belief", scenario=TWO, redraw=1)
     chains = station.state.chains
     chains.mode[1] = [-1.0, 0.5]
     chains.spread[1] = [0.5, -0.3, 0.4]
@@ -227,8 +232,8 @@ def test_draws_of_a_channel_with_two_states_are_normal_in_logits() -> None:
 
 
 def test_posterior_is_recomputed_as_observations_arrive() -> None:
-    """When there are 2% more of them, and one: never far behind a fit to all that was seen."""
-    station = Station("mp-belief", world={"p01": [0.1], "p10": [0.2]})
+    """It is recomputed after 2% more observations, and one, so that its mode stays close to a fit of all of them."""
+    station = Station("mp-belief", scenario={"p01": [0.1], "p10": [0.2]})
     rng, chains, s = np.random.default_rng(3), station.state.chains, 0
     for t in range(2000):
         s = int(rng.uniform() < (0.1 if s == 0 else 0.8))
@@ -243,11 +248,11 @@ def test_posterior_is_recomputed_as_observations_arrive() -> None:
 # --- forgetting ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("forget", "redraw"), [(50.0, 10), (3.0, 10), (0.5, 1), (40.0, HELD), (1.0, 2000)])
+@pytest.mark.parametrize(("forget", "redraw"), [(50.0, 10), (3.0, 10), (0.5, 1), (40.0, NEVER), (1.0, 2000)])
 def test_counts_are_discounted_by_age(forget: float, redraw: int) -> None:
-    """Each observation weighs exp(-age / forget), whenever it is brought up to date; gaps of any length included."""
-    station = Station("mp-belief", world=UNLIKE, forget=forget, redraw=redraw)
-    rng, seen, told = np.random.default_rng(5), dict[int, tuple[int, int]](), list[tuple[int, int, Any]]()
+    """Each observation has weight exp(-age / forget) whenever discounts are applied, also after long gaps."""
+    station = Station("mp-belief", scenario=UNLIKE, forget=forget, redraw=redraw)
+    rng, seen, counted = np.random.default_rng(5), dict[int, tuple[int, int]](), list[tuple[int, int, Any]]()
     for t in range(1, 3000):
         k = int(rng.integers(0, 2))
         station.choose(available=np.arange(3) == k)
@@ -256,24 +261,27 @@ def test_counts_are_discounted_by_age(forget: float, redraw: int) -> None:
             station.learn(k, s)
             if k in seen and (k == 1 or t - seen[k][1] == 1):
                 place = (two_state_chain.bin_of(t - seen[k][1]), seen[k][0], s) if k == 1 else (seen[k][0], s)
-                told.append((t, k, place))
+                counted.append((t, k, place))
             seen[k] = s, t
     chains = station.state.chains
     for k, counts in ((0, chains.rows[0]), (1, chains.pairs[1])):
         expected = np.zeros_like(counts)
-        for t, who, place in told:
-            if who == k:
+        for t, channel, place in counted:
+            if channel == k:
                 expected[place] += math.exp((t - chains.since[k]) / forget)
         np.testing.assert_allclose(counts, expected, rtol=1e-9, atol=1e-9)
         assert chains.since[k] >= seen[k][1] - max(forget, 1)
 
 
-def test_forgetting_follows_a_change_and_remembering_does_not() -> None:
-    """p01 and p10 change places after 3000 slots; 1000 slots later the one has the new ones within 4 of its
-    deviations, and the other is off by more than that."""
-    off = {}
+def test_forgetting_adapts_to_a_change_of_the_channel() -> None:
+    """p01 and p10 are exchanged after 3000 slots.
+
+    1000 slots later the estimate with forgetting is within 4 standard deviations of the new values, and the estimate
+    without forgetting is not.
+    """
+    errors = {}
     for forget in (0.0, 150.0):
-        station = Station("mp-belief", world={"p01": [0.1], "p10": [0.3]}, forget=forget)
+        station = Station("mp-belief", scenario={"p01": [0.1], "p10": [0.3]}, forget=forget)
         rng, s = np.random.default_rng(8), 0
         for t in range(4000):
             p01, p10 = (0.1, 0.3) if t < 3000 else (0.3, 0.1)
@@ -281,19 +289,19 @@ def test_forgetting_follows_a_change_and_remembering_does_not() -> None:
             station.play([s])
         mode, spread = station.state.chains.mode[0], station.state.chains.spread[0]
         deviation = np.array([spread[0], math.hypot(spread[1], spread[2])])
-        off[forget] = np.abs(mode - [math.log(0.3 / 0.7), math.log(0.1 / 0.9)]) / deviation
+        errors[forget] = np.abs(mode - [math.log(0.3 / 0.7), math.log(0.1 / 0.9)]) / deviation
         assert (deviation < 0.5).all()
-    assert (off[150.0] < 4).all()
-    assert (off[0.0] > 4).all()
+    assert (errors[150.0] < 4).all()
+    assert (errors[0.0] > 4).all()
 
 
-# --- worth -----------------------------------------------------------------------------------------------------------
+# --- indices ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("look_ahead", [True, False])
 def test_index_is_whittle_index_or_probability_of_the_better_state(look_ahead: bool) -> None:
-    """low + span w, or low + span W(w), w the belief of the state that pays more: state 1, or 0."""
-    station = Station("mp-belief", M=2, world=UNLIKE, look_ahead=look_ahead, redraw=4)
+    """The index is low + span w or, with look-ahead, low + span W(w); w is the belief of the state with more reward."""
+    station = Station("mp-belief", M=2, scenario=UNLIKE, look_ahead=look_ahead, redraw=4)
     rng, better = np.random.default_rng(2), set()
     for _ in range(200):
         station.choose()
@@ -304,7 +312,7 @@ def test_index_is_whittle_index_or_probability_of_the_better_state(look_ahead: b
         if look_ahead:
             w = whittle(P[1 - one, one], P[one, 1 - one], w)
         assert station.slot.indices[1] == pytest.approx(pays.min() + np.ptp(pays) * w, abs=1e-12)
-        # Of three states there is no look-ahead.
+        # There is no look-ahead with three states.
         three = station.state.chains.model[0] @ station.state.pays[0]
         assert station.slot.indices[0] == pytest.approx(three, abs=1e-12)
         if station.t > 100:
@@ -314,20 +322,23 @@ def test_index_is_whittle_index_or_probability_of_the_better_state(look_ahead: b
 
 
 def test_sensed_state_determines_the_index() -> None:
-    station = Station("mp-belief", M=3, world=UNLIKE)
+    station = Station("mp-belief", M=3, scenario=UNLIKE)
     for sensed in ([2, 1, 0], [0, 0, 0], [1, -1, 0]):
         station.choose(sensed=sensed)
         for k, s in enumerate(sensed):
             assert (station.slot.indices[k] == station.state.pays[k, s]) == (s >= 0)
 
 
-# --- on paths --------------------------------------------------------------------------------------------------------
+# --- in simulations -------------------------------------------------------------------------------------------------
 
 
 def test_posteriors_cover_the_truth() -> None:
-    """p01 and p10 of 10 channels, 4 scenarios and 8 replications after a run that chose what to look at: 95% intervals
-    hold the truth in 95% of the cases, and squared errors are 1 on average in units of the posterior, each within 4
-    deviations of a sample in which the two of a channel say the same: 320 independent ones."""
+    """Check the posteriors of p01 and p10 for 10 channels, 4 scenarios and 8 replications after adaptive selection.
+
+    95% intervals contain the true value in 95% of the pairs, and the mean squared error in units of the posterior
+    variance is 1. The bounds are 4 standard errors of 320 independent samples, because the two errors of a channel
+    may be fully correlated.
+    """
     z = []
     for name in ("S1", "S2", "S3", "S4"):
         scenario = ib.scenario(name, perturbation="none")
@@ -345,8 +356,8 @@ def test_posteriors_cover_the_truth() -> None:
     assert abs(float((errors**2).mean()) - 1.0) < 4 * math.sqrt(2 / 320)
 
 
-def test_policies_run_on_unlike_channels() -> None:
-    """One, two and three states side by side: the one that always pays is found, and held, by all three."""
+def test_policies_run_on_channels_with_different_numbers_of_states() -> None:
+    """Of channels with one, two and three states, all three policies play almost always the one that is always good."""
     scenario = ib.scenario(**UNLIKE, users=1, context={"dimension": 2}, perturbation="none")
     for name in ("mp-belief", "mp-belief-lucb", "mp-belief-nucb"):
         result = ib.simulate(scenario, name, horizon=3000, replications=2)

@@ -31,7 +31,9 @@ NOT_COMPILED = "k if object() else 0"
 
 def own_policy(folder: Path, index: str, options: str = "") -> str:
     path = folder / "mine.py"
-    path.write_text(TEMPLATE.format(index=index, options=options) + f"# {folder}\n")  # not known from another test
+    path.write_text(
+        TEMPLATE.format(index=index, options=options) + f"# {folder}\n"
+    )  # a text that no other test has compiled
     return f"{path}:Own"
 
 
@@ -60,7 +62,7 @@ def test_conversions_give_the_values_of_python(tmp_path: Path) -> None:
     assert compiled.plays.tolist() == interpreted.plays.tolist()
 
 
-def test_a_policy_that_does_not_compile_warns_once_with_place_and_reason(tmp_path: Path) -> None:
+def test_policy_that_does_not_compile_warns_once_with_place_and_reason(tmp_path: Path) -> None:
     source = own_policy(tmp_path, NOT_COMPILED)
     with pytest.warns(ib.CompilationWarning) as caught:
         ib.simulate("S1", source, horizon=5, replications=1)
@@ -77,7 +79,7 @@ def test_a_policy_that_does_not_compile_warns_once_with_place_and_reason(tmp_pat
         ib.Allocator(source, channels=3, users=1, dimension=1)
 
 
-def test_a_policy_that_must_be_compiled_is_refused(tmp_path: Path) -> None:
+def test_policy_that_requires_compilation_is_refused_if_it_fails(tmp_path: Path) -> None:
     place = rf"policy Own does not compile \(.*mine.py, line {INDEX_LINE}\): .*object"
     source = own_policy(tmp_path, NOT_COMPILED)
     for refused in (

@@ -22,7 +22,7 @@ def constructor_of(name: str) -> typing.Any:
     )
 
 
-def test_file_is_up_to_date() -> None:
+def test_generated_file_is_up_to_date() -> None:
     command = [sys.executable, str(ROOT / "tools" / "generate_constructors.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -49,7 +49,7 @@ def test_constructor_has_the_parameters_and_defaults_of_the_policy(name: str) ->
     assert signature.return_annotation is ib.ConfiguredPolicy
 
 
-def test_words_and_numbers_are_passed_on() -> None:
+def test_parameters_are_passed_to_the_policy() -> None:
     made = ib.policies.MPLUCB(beta=0.5, lambda_=2, width="sampled", shared=True)
     assert made == ib.policy("mp-lucb", beta=0.5, lambda_=2, width="sampled", shared=True)
     with pytest.raises(ib.InputError, match="beta = -1: must be a finite number of at least 0"):

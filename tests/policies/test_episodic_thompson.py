@@ -1,4 +1,4 @@
-"""MP-TS-Episodes: its grid, its posterior, its draws, and the length of episodes."""
+"""MP-TS-Episodes: grid, posterior, draws, and lengths of episodes."""
 
 from collections import Counter
 from typing import Any
@@ -14,17 +14,17 @@ from tests.policies.test_learned_whittle import expected_index
 TWO: dict[str, Any] = {"p01": [0.1, 0.4], "p10": [0.2, 0.5]}
 
 
-def test_the_grid_is_even_in_logits() -> None:
-    probabilities = Station("mp-ts-episodes", world=TWO, grid=9).state.probabilities
+def test_grid_is_uniform_in_logits() -> None:
+    probabilities = Station("mp-ts-episodes", scenario=TWO, grid=9).state.probabilities
     np.testing.assert_allclose(
         np.log(probabilities / (1 - probabilities)), np.linspace(-5.5, 5.5, 9), rtol=0, atol=1e-9
     )
     assert (probabilities[0], probabilities[-1]) == (pytest.approx(0.004, abs=1e-4), pytest.approx(0.996, abs=1e-4))
 
 
-def test_the_posterior_is_bayes_rule() -> None:
-    """Powers of the matrix of every cell, multiplied over all pairs of observations, ages up to 32 exactly."""
-    station = Station("mp-ts-episodes", world=TWO, grid=6)
+def test_posterior_follows_bayes_rule() -> None:
+    """The likelihood of a cell is a product of entries of matrix powers, over observations up to 32 slots apart."""
+    station = Station("mp-ts-episodes", scenario=TWO, grid=6)
     cells = [
         np.array([[1 - p, p], [q, 1 - q]]) for p in station.state.probabilities for q in station.state.probabilities
     ]
@@ -45,9 +45,9 @@ def test_the_posterior_is_bayes_rule() -> None:
     assert not station.state.posterior[1].any()
 
 
-def test_episodes_are_one_slot_longer_each() -> None:
-    """Drawn in slots 1, 2, 4, 7, 11, ... and held between."""
-    station = Station("mp-ts-episodes", M=2, world=TWO)
+def test_each_episode_is_one_slot_longer() -> None:
+    """Probabilities are drawn in slots 1, 2, 4, 7, 11, ... and kept in between."""
+    station = Station("mp-ts-episodes", M=2, scenario=TWO)
     before, drawn = station.state.p.copy(), []
     for t in range(1, 200):
         station.play([1, 0])
@@ -56,13 +56,13 @@ def test_episodes_are_one_slot_longer_each() -> None:
         before = station.state.p.copy()
     starts = [1 + i * (i + 1) // 2 for i in range(20)]
     assert set(drawn) <= {t for t in starts if t < 200}
-    assert len(drawn) > 12  # of 20: a cell may be drawn twice
-    assert station.state.episode.tolist() == [11, 20]  # the 20th began in slot 191; 9 of its slots have passed
+    assert len(drawn) > 12  # fewer than 20, because the same cell may be drawn again
+    assert station.state.episode.tolist() == [11, 20]  # the 20th episode began in slot 191 and has 11 slots left
 
 
-def test_index_by_hand() -> None:
-    """Whittle's index under the probabilities of the episode, from when and how the channel was seen last."""
-    station = Station("mp-ts-episodes", world=TWO)
+def test_index_equals_recomputed_index() -> None:
+    """The index is the Whittle index with the probabilities of the episode and the last observation."""
+    station = Station("mp-ts-episodes", scenario=TWO)
     rng = np.random.default_rng(4)
     for _ in range(120):
         picks = station.choose()
@@ -79,8 +79,8 @@ def test_index_by_hand() -> None:
 
 
 def test_probabilities_are_drawn_from_their_posterior() -> None:
-    """Chi-square over the cells that are expected five times or more in 4000 draws, the others taken together."""
-    station = Station("mp-ts-episodes", world=TWO, grid=4)
+    """Chi-square test of 4000 draws; cells with fewer than five expected draws are combined."""
+    station = Station("mp-ts-episodes", scenario=TWO, grid=4)
     for s in (0, 0, 1, 1, 1, 0, 0, 1):
         station.choose(available=[1, 0])
         station.learn(0, s)
@@ -95,14 +95,14 @@ def test_probabilities_are_drawn_from_their_posterior() -> None:
     likely = expected >= 5
     counts = np.array([found[g] for g in range(16)])
     observed = np.append(counts[likely], counts[~likely].sum())
-    wanted = np.append(expected[likely], expected[~likely].sum())
+    expected_counts = np.append(expected[likely], expected[~likely].sum())
     assert likely.sum() > 4
-    assert stats.chisquare(observed, wanted).pvalue > 1e-6
+    assert stats.chisquare(observed, expected_counts).pvalue > 1e-6
 
 
-def test_posterior_with_very_small_probabilities_is_drawn_from() -> None:
-    """After 20,000 slots its logs are in the thousands below zero; the draw is the cell next to the truth."""
-    station = Station("mp-ts-episodes", world={"p01": [0.2], "p10": [0.3]})
+def test_posterior_with_very_small_probabilities_gives_valid_draws() -> None:
+    """After 20,000 slots log-probabilities are below -1000; the drawn cell is next to the true values."""
+    station = Station("mp-ts-episodes", scenario={"p01": [0.2], "p10": [0.3]})
     rng, s = np.random.default_rng(1), 0
     for _ in range(20_000):
         s = int(rng.uniform() < (0.2 if s == 0 else 0.7))

@@ -1,4 +1,4 @@
-"""MP-UCB, MP-KLUCB, MP-TS and MP-Random against their definitions."""
+"""MP-UCB, MP-KLUCB, MP-TS and MP-Random compared with their definitions."""
 
 import math
 
@@ -10,28 +10,28 @@ from scipy.optimize import brentq
 from tests.policies.station import ADDITIVE, Station
 
 
-def played(name: str, world: dict[str, object] | None = None, slots: int = 40, **parameters: object) -> Station:
-    """A station after some slots of known states and perturbations."""
-    station = Station(name, K=4, M=2, world=world, **parameters)
+def played(name: str, scenario: dict[str, object] | None = None, slots: int = 40, **parameters: object) -> Station:
+    """Return a station after some slots with random states and perturbations."""
+    station = Station(name, K=4, M=2, scenario=scenario, **parameters)
     rng = np.random.default_rng(1)
     for _ in range(slots):
         station.play(rng.integers(0, 2, 4).tolist(), n=rng.uniform(0, 1.4, 4).tolist())
     return station
 
 
-@pytest.mark.parametrize(("world", "span"), [(None, 1.0), (ADDITIVE, 2.4)])
+@pytest.mark.parametrize(("scenario", "span"), [(None, 1.0), (ADDITIVE, 2.4)])
 @pytest.mark.parametrize("L", [0.0, 0.3, 1.5])
-def test_ucb_index(world: dict[str, object] | None, span: float, L: float) -> None:
-    station = played("mp-ucb", world, L=L)
+def test_ucb_index(scenario: dict[str, object] | None, span: float, L: float) -> None:
+    station = played("mp-ucb", scenario, L=L)
     plays, total = station.state.plays, station.state.total
     station.choose()
     expected = total / plays + span * np.sqrt(L * math.log(41) / plays)
     np.testing.assert_allclose(station.slot.indices, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("world", [None, ADDITIVE])
-def test_klucb_index(world: dict[str, object] | None) -> None:
-    station = played("mp-klucb", world, slots=400)
+@pytest.mark.parametrize("scenario", [None, ADDITIVE])
+def test_klucb_index(scenario: dict[str, object] | None) -> None:
+    station = played("mp-klucb", scenario, slots=400)
     station.choose()
     for k in range(4):
         plays = station.state.plays[k]
@@ -56,20 +56,20 @@ def test_unplayed_channels_come_first_in_channel_order(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["mp-klucb", "mp-ts"])
 def test_rewards_are_rescaled_to_the_unit_interval(name: str) -> None:
-    """0.1 counts as 0 and 1 as 1; an additive reward by its place in the scenario's range."""
+    """Reward 0.1 counts as 0 and 1 as 1; additive rewards are rescaled from the range of the scenario."""
     station = Station(name, K=1, M=1)
     station.play([1])
     station.play([0])
     gained = station.state.total[0] if name == "mp-klucb" else station.state.successes[0] - 1
     assert gained == pytest.approx(1.0)
-    station = Station(name, K=1, M=1, world=ADDITIVE)
+    station = Station(name, K=1, M=1, scenario=ADDITIVE)
     station.play([1], n=[0.7])  # reward 0.3 in [-1.4, 1]
     gained = station.state.total[0] if name == "mp-klucb" else station.state.successes[0] - 1
     assert gained == pytest.approx(1.7 / 2.4)
 
 
-def test_thompson_draws_from_its_posterior() -> None:
-    """One channel after 3 successes and 1 failure: its draws are Beta(4, 2). Kolmogorov and Smirnov, fixed seed."""
+def test_thompson_sampling_draws_from_the_posterior() -> None:
+    """After 3 successes and 1 failure draws are Beta(4, 2): Kolmogorov-Smirnov test at level 1e-6, fixed seed."""
     station = Station("mp-ts", K=2, M=2)
     for s in (1, 1, 1, 0):
         station.play([s, 0])
@@ -83,7 +83,7 @@ def test_thompson_draws_from_its_posterior() -> None:
 
 
 def test_random_picks_every_set_equally_often() -> None:
-    """All 10 pairs of 5 channels, chi-square at a level of 1e-6, fixed seed; and only available channels."""
+    """Chi-square test of the 10 pairs of 5 channels at level 1e-6, fixed seed; only available channels are selected."""
     station = Station("mp-random", K=5, M=2)
     counts: dict[tuple[int, ...], int] = {}
     for _ in range(5000):

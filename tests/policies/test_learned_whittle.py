@@ -1,4 +1,4 @@
-"""MP-Whittle, and what it shares with MP-TS-Episodes: channels taken as good or not, by hand."""
+"""MP-Whittle, and the reduction to good and bad states that it shares with MP-TS-Episodes."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from idleband.kernels.whittle import whittle
 from tests.policies.station import Station
 
 TWO: dict[str, Any] = {"p01": [0.1, 0.4, 0.7], "p10": [0.2, 0.5, 0.1]}
-# Three states of which the first and the last are good; and a channel that is always good.
+# A channel with three states, of which the first and the last are good, and a channel that is always good.
 LUMPED: dict[str, Any] = {
     "transition": [[[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]], [[1.0]]],
     "rewards": [[1.0, 0.1, 1.0], [1.0]],
@@ -20,19 +20,22 @@ LUMPED: dict[str, Any] = {
 
 
 def expected_index(p01: float, p10: float, seen: int | None, age: int, bad: float, good: float) -> float:
-    """Whittle's index of a channel that was found good (1) or not (0) so long ago, or never seen."""
+    """Return the Whittle index of a channel observed good (1) or bad (0) `age` slots ago, or never (None)."""
     pi = p01 / (p01 + p10)
     w = pi if seen is None else pi + (1 - p01 - p10) ** age * (seen - pi)
     return bad + (good - bad) * whittle(p01, p10, w)
 
 
-def test_indices_computed_by_hand() -> None:
-    """p01 ~ Beta(1 + turned good, 1 + stayed bad) of neighbouring slots, p10 alike, drawn channel by channel in every
-    slot; ranked by Whittle's index between what bad and good slots have paid."""
-    station = Station("mp-whittle", M=2, world=TWO)
+def test_indices_equal_recomputed_indices() -> None:
+    """p01 ~ Beta(1 + transitions to good, 1 + stays in bad) over consecutive slots, and p10 accordingly.
+
+    Both are drawn channel by channel in every slot. The index is the Whittle index scaled to the mean rewards of bad
+    and good slots.
+    """
+    station = Station("mp-whittle", M=2, scenario=TWO)
     expected, rng = stream(0, 0, POLICY), np.random.default_rng(2)
     moves, seen = np.ones((3, 2, 2)), dict[int, tuple[int, int]]()
-    total, slots = np.tile([0.1, 1.0], (3, 1)), np.ones((3, 2))  # one slot of each imagined
+    total, slots = np.tile([0.1, 1.0], (3, 1)), np.ones((3, 2))  # one pseudo-observation of each
     for t in range(1, 150):
         picks = station.choose(available=rng.uniform(size=3) < 0.8)
         pay = total / slots
@@ -54,12 +57,14 @@ def test_indices_computed_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", ["mp-whittle", "mp-ts-episodes"])
-def test_channels_are_lumped_into_good_and_not(name: str) -> None:
-    """States 0 and 2 are good. The pseudo-observations are the full reward in good states and the low one in others;
-    under the additive reward, the mean reward of the states."""
-    additive = Station(name, M=2, world={**LUMPED, "reward": "additive"}).state.channels.total
+def test_states_are_reduced_to_good_and_bad(name: str) -> None:
+    """States 0 and 2 are good. The pseudo-observations are the full reward in good states and the low one in others.
+
+    Under the additive reward they are the mean rewards of the states.
+    """
+    additive = Station(name, M=2, scenario={**LUMPED, "reward": "additive"}).state.channels.total
     np.testing.assert_allclose([*additive[0], additive[1, 1]], [0.4, 0.8, 0.7])
-    station = Station(name, M=2, world=LUMPED)
+    station = Station(name, M=2, scenario=LUMPED)
     channels = station.state.channels
     np.testing.assert_allclose(channels.total, [[0.1, 1.0], [0.1, 1.0]])
     for s, good in ((0, 1), (2, 1), (1, 0), (2, 1)):
@@ -72,8 +77,8 @@ def test_channels_are_lumped_into_good_and_not(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mp-whittle", "mp-ts-episodes"])
-def test_a_sensed_state_is_worth_what_its_side_paid(name: str) -> None:
-    station = Station(name, M=2, world=LUMPED)
+def test_index_of_a_sensed_state_is_its_mean_reward(name: str) -> None:
+    station = Station(name, M=2, scenario=LUMPED)
     station.play([0, 0], n=[1.5, 0.0])
     for s, good in ((0, 1), (1, 0), (2, 1)):
         station.choose(sensed=[s, 0])
@@ -82,9 +87,11 @@ def test_a_sensed_state_is_worth_what_its_side_paid(name: str) -> None:
 
 
 def test_draws_follow_the_posterior() -> None:
-    """One slot after an observed bad state the probability and the index are p01, whatever p10 is:
-    3000 of them are Beta(5, 12) after such moves. Kolmogorov and Smirnov at a level of 1e-6."""
-    station = Station("mp-whittle", world={"p01": [0.2], "p10": [0.4]})
+    """One slot after an observed bad state the index equals p01 for every p10.
+
+    3000 indices have the distribution Beta(5, 12) of the counted transitions: Kolmogorov-Smirnov test at level 1e-6.
+    """
+    station = Station("mp-whittle", scenario={"p01": [0.2], "p10": [0.4]})
     station.state.moves[0] = [[12.0, 5.0], [3.0, 9.0]]
     station.play([0])
     station.state.channels.total[:], station.state.channels.slots[:] = [[0.0, 1.0]], 1.0

@@ -1,4 +1,4 @@
-"""MP-LUCB: what it learns, how it ranks under every reading, and whom it replaces."""
+"""MP-LUCB: regression, index under every parameter setting, and replacement of candidates."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ X = [[0.9, 0.1], [0.2, 0.8], [0.5, 0.5], [0.3, 0.4]]
 
 
 def ranked(**parameters: Any) -> tuple[Station, np.ndarray, np.ndarray]:
-    """A station after some slots, about to pick: its n_hat and widths from numpy.linalg."""
+    """Return a station after 30 slots and a selection, with n_hat and widths from numpy.linalg."""
     station = Station("mp-lucb", K=4, M=2, **{"replace": "off", "beta": 0.7, "explore_first": True, **parameters})
     rng = np.random.default_rng(3)
     ridge = parameters.get("lambda_", 1.0)
@@ -36,6 +36,7 @@ def ranked(**parameters: Any) -> tuple[Station, np.ndarray, np.ndarray]:
 
 
 def mean_h(station: Station) -> np.ndarray:
+    """Return the mean state reward of each channel over its plays."""
     return np.asarray(station.state.estimates.total_h / station.state.estimates.plays)
 
 
@@ -47,7 +48,7 @@ def test_index_is_base_minus_estimate_and_width(width: str, sign: int, shared: b
     np.testing.assert_allclose(station.slot.indices, mean_h(station) - n_hat + sign * delta, rtol=0, atol=1e-9)
 
 
-def test_base_index_adds_the_frames_own_width() -> None:
+def test_base_index_adds_the_width_of_the_frame() -> None:
     station, n_hat, delta = ranked(base="index", L=0.9)
     frame = np.sqrt(0.9 * math.log(31) / station.state.estimates.plays)
     np.testing.assert_allclose(station.slot.indices, mean_h(station) + frame - n_hat + delta, rtol=0, atol=1e-9)
@@ -81,7 +82,7 @@ def test_contexts_are_learned_only_from_played_channels() -> None:
 
 
 def test_without_perturbation_the_frame_of_rca_plays_as_rca_m() -> None:
-    """With nothing to learn, no width of its own and no replacement, only RCA's blocks and index are left."""
+    """Without perturbation, width and replacement only the blocks and the index of RCA-M remain."""
     scenario = ib.scenario("S1", perturbation="none")
     size: dict[str, Any] = {"horizon": 3000, "replications": 2}
     plain = ib.simulate(scenario, "rca-m", **size)
@@ -94,18 +95,20 @@ def test_without_perturbation_the_frame_of_rca_plays_as_rca_m() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_sampled_width_is_drawn_anew_for_each_channel(shared: bool) -> None:
-    """index = base - n_hat + delta z with z the next draws of the policy's stream, channel by channel."""
+def test_sampled_width_is_drawn_for_each_channel_and_slot(shared: bool) -> None:
+    """index = base - n_hat + delta z, where z are the next draws of the policy's stream, channel by channel."""
     station, n_hat, delta = ranked(width="sampled", shared=shared)
     expected, before = stream(0, 0, POLICY), station.rng.copy()
     z = np.array([[normal(expected) for _ in range(4)] for _ in range(31)])
-    assert np.array_equal(expected, before)  # no draw beside these
+    assert np.array_equal(expected, before)  # there are no other draws
     np.testing.assert_allclose(station.slot.indices, mean_h(station) - n_hat + delta * z[-1], rtol=0, atol=1e-9)
 
 
 def test_sampled_indices_are_normal_around_the_estimate() -> None:
-    """4000 slots with the same contexts and nothing learned between. Kolmogorov and Smirnov at a level of 1e-6; and no
-    correlation between channels: that of 4000 pairs has a deviation of 1 / sqrt(4000), five of them are allowed."""
+    """Indices of 4000 slots with the same contexts and no feedback: Kolmogorov-Smirnov test at level 1e-6.
+
+    Correlations between channels are within five standard errors, 1 / sqrt(4000) each, of zero.
+    """
     station, n_hat, delta = ranked(width="sampled")
     sample = []
     for _ in range(4000):
@@ -123,23 +126,25 @@ def test_other_widths_draw_nothing(width: str) -> None:
     assert np.array_equal(station.rng, stream(0, 0, POLICY))
 
 
-def test_sampled_in_the_frame_of_rca_draws_for_contenders_only() -> None:
+def test_sampled_width_in_the_frame_of_rca_is_drawn_for_ranked_channels_only() -> None:
     station = Station("mp-lucb-rca", K=3, M=1, width="sampled", replace="off")
     rng = stream(0, 0, POLICY)
-    station.play([1, 1, 1])  # every channel contends for the first block
+    station.play([1, 1, 1])  # every channel is ranked for the first block
     for _ in range(3):
         normal(rng)
     assert np.array_equal(station.rng, rng)
-    station.play([0, 1, 1])  # its block goes on: nobody contends
+    station.play([0, 1, 1])  # the block continues, so that no channel is ranked
     assert np.array_equal(station.rng, rng)
 
 
-def test_c2ucb_line_by_line() -> None:
-    """Algorithm 1 of Qin, Chen and Zhu in plain NumPy, the sum of M rewards to be made largest: the model learns all of
-    a slot's picks when the slot has ended."""
+def test_c2ucb_equals_its_published_algorithm() -> None:
+    """Compare with Algorithm 1 of Qin, Chen and Zhu in NumPy, for the sum of M rewards.
+
+    The model learns from all plays of a slot at its end.
+    """
     d, K, M, alpha, ridge = 3, 6, 3, 0.7, 0.5
-    world = {"reward": "additive", "context": {"dimension": d}, "perturbation": {"theta": [0.6, 0.2, 0.4]}}
-    station = Station("c2ucb", K=K, M=M, world=world, beta=alpha, lambda_=ridge)
+    scenario = {"reward": "additive", "context": {"dimension": d}, "perturbation": {"theta": [0.6, 0.2, 0.4]}}
+    station = Station("c2ucb", K=K, M=M, scenario=scenario, beta=alpha, lambda_=ridge)
     V, b, rng = ridge * np.eye(d), np.zeros(d), np.random.default_rng(5)
     for _ in range(150):
         x, s = rng.uniform(0, 1, (K, d)), rng.integers(0, 2, K)
@@ -157,8 +162,8 @@ def test_c2ucb_line_by_line() -> None:
             b += (station.setup.h[k, s[k]] - n[k]) * x[k]
 
 
-def test_c2ucb_cannot_tell_channels_apart_but_by_their_contexts() -> None:
-    """Two channels with the same context have the same index, whatever they paid: the lower number wins for ever."""
+def test_c2ucb_distinguishes_channels_by_contexts_only() -> None:
+    """Channels with equal contexts have equal indices whatever their rewards, so the lower one is always played."""
     station = Station("c2ucb", K=2, M=1)
     for _ in range(50):
         assert station.play([0, 1], x=[[0.5, 0.5]] * 2) == [0]
@@ -177,12 +182,15 @@ def test_settings_of_c2ucb() -> None:
 
 
 @pytest.mark.parametrize("target", ["prediction", "perturbation"])
-def test_algorithm_1_line_by_line(target: str) -> None:
-    """In plain NumPy, with every state sensed. `prediction` is to the letter; with `perturbation` it can learn, so that
-    lines 7, 8 and 13 have something to say. Bad states pay 0, or no candidate would be replaced to the letter."""
+def test_policy_equals_algorithm_1_of_the_paper(target: str) -> None:
+    """Compare with Algorithm 1 in NumPy, with all states sensed.
+
+    Target `prediction` is the algorithm as printed; with `perturbation` theta changes, which tests lines 7, 8 and 13.
+    Bad states have reward 0, because otherwise the printed algorithm would replace no candidate.
+    """
     d, K, M, beta = 2, 5, 2, 0.7  # 1
-    world = {"reward": "additive", "rewards": [0.0, 1.0], "sensing": "all", "context": {"dimension": d}}
-    station = Station("mp-lucb-printed", K=K, M=M, world=world, beta=beta, target=target)
+    scenario = {"reward": "additive", "rewards": [0.0, 1.0], "sensing": "all", "context": {"dimension": d}}
+    station = Station("mp-lucb-printed", K=K, M=M, scenario=scenario, beta=beta, target=target)
     A, b = [np.eye(d) for _ in range(K)], [np.zeros(d) for _ in range(K)]  # 2
     rng, replacements = np.random.default_rng(7), 0
     for _ in range(60):  # 3
@@ -198,7 +206,7 @@ def test_algorithm_1_line_by_line(target: str) -> None:
         r = np.array([0.0, 1.0])[s] - (theta * x).sum(axis=1)  # 13
         for j in range(K):  # 12
             for i, m in enumerate(candidates):  # 14
-                if r[m] <= 0 and j in complement and r[j] >= 0 and r[m] < r[j]:  # 15; the last is ours
+                if r[m] <= 0 and j in complement and r[j] >= 0 and r[m] < r[j]:  # 15; the last condition is an addition
                     candidates[i] = j  # 16
                     replacements += 1
                     break  # j is no longer outside
@@ -212,8 +220,8 @@ def test_algorithm_1_line_by_line(target: str) -> None:
     assert replacements > 10
 
 
-def test_a_model_told_its_own_prediction_never_changes() -> None:
-    """Line 22 to the letter, whatever theta is: (A + x x')^-1 (b + x x' theta) = theta. A adds up all the same."""
+def test_model_with_target_prediction_never_changes() -> None:
+    """Line 22 as printed keeps any theta: (A + x x')^-1 (b + x x' theta) = theta. A still grows."""
     station = Station("mp-lucb-printed", K=2, M=2)
     station.state.theta[:] = [[0.3, -0.2], [0.1, 0.9]]
     for x in ([[0.9, 0.1], [0.4, 0.7]], [[0.2, 0.8], [0.6, 0.6]]):
@@ -222,26 +230,26 @@ def test_a_model_told_its_own_prediction_never_changes() -> None:
     assert (station.state.A_inv[:, [0, 1], [0, 1]] < 1).all()
 
 
-# --- what is regressed --------------------------------------------------------------------------------------------
+# --- regression targets --------------------------------------------------------------------------------------------
 
 
 def one_sample(state: int, n: float, **settings: Any) -> np.ndarray:
-    """theta of a channel after one sample with context (1, 0): half the target (lambda = 1)."""
-    world = {key: settings.pop(key) for key in ("feedback", "reward") if key in settings}
-    station = Station("mp-lucb", K=1, M=1, world=world, **settings)
+    """Return the regression target of one play: twice theta after one sample with context (1, 0) and lambda = 1."""
+    scenario = {key: settings.pop(key) for key in ("feedback", "reward") if key in settings}
+    station = Station("mp-lucb", K=1, M=1, scenario=scenario, **settings)
     station.play([state], x=[[1.0, 0.0]], n=[n])
     return np.asarray(station.state.theta[0] * 2)
 
 
-def test_targets() -> None:
+def test_regression_targets_with_measured_perturbation() -> None:
     assert one_sample(1, 0.8).tolist() == [0.8, 0.0]
     assert one_sample(1, 0.8, target="prediction").tolist() == [0.0, 0.0]
-    assert one_sample(1, 0.8, target="reward").tolist() == [1.0, 0.0]  # threshold: 1 - 0.8 > 0 pays 1
+    assert one_sample(1, 0.8, target="reward").tolist() == [1.0, 0.0]  # threshold reward: 1 because 1 - 0.8 > 0
     assert one_sample(1, 1.2, target="reward").tolist() == [0.1, 0.0]
 
 
-def test_target_without_a_measured_perturbation() -> None:
-    """From the additive reward n = h - r in any state; from the threshold reward a probability, in good slots only."""
+def test_regression_targets_without_measured_perturbation() -> None:
+    """The additive reward gives n = h - r in any state; the threshold reward gives 0 or 1, in good slots only."""
     for s in (0, 1):
         assert one_sample(s, 0.8, feedback="reward", reward="additive")[0] == pytest.approx(0.8)
     assert one_sample(1, 0.8, feedback="reward").tolist() == [0.0, 0.0]
@@ -249,28 +257,28 @@ def test_target_without_a_measured_perturbation() -> None:
     assert one_sample(0, 1.2, feedback="reward").tolist() == [0.0, 0.0]
 
 
-def test_a_slot_without_a_sample_leaves_the_model_alone() -> None:
-    station = Station("mp-lucb", K=1, M=1, world={"feedback": "reward"})
+def test_play_without_a_target_does_not_change_the_model() -> None:
+    station = Station("mp-lucb", K=1, M=1, scenario={"feedback": "reward"})
     station.play([0], x=[[1.0, 0.0]], n=[1.2])
     assert station.state.A_inv[0].tolist() == [[1.0, 0.0], [0.0, 1.0]]
     assert station.state.estimates.plays[0] == 1
 
 
-@pytest.mark.parametrize("world", ["S1", "S4"])
+@pytest.mark.parametrize("preset", ["S1", "S4"])
 @pytest.mark.parametrize("replace", ["reward", "indicator"])
 @pytest.mark.parametrize("sensing", ["played", "all"])
-def test_printed_cannot_learn(world: str, replace: str, sensing: str) -> None:
-    scenario = ib.scenario(world, sensing=sensing)
+def test_theta_of_the_printed_policy_stays_zero(preset: str, replace: str, sensing: str) -> None:
+    scenario = ib.scenario(preset, sensing=sensing)
     result = ib.simulate(scenario, "mp-lucb-printed", replace=replace, horizon=3000, replications=2)
     assert result.state is not None
     for state in result.state:
         assert not state.theta.any()  # exactly zero
-        assert (state.A_inv[:, 0, 0] < 1).any()  # although it saw samples
+        assert (state.A_inv[:, 0, 0] < 1).any()  # although there were samples
 
 
 @pytest.mark.parametrize("name", ["mp-lucb", "mp-lucb-rca"])
-def test_estimate_converges(name: str) -> None:
-    """Without noise the ridge estimate errs by lambda A^-1 theta only: below 1e-3 after 50,000 plays, and shrinking."""
+def test_estimate_of_theta_converges(name: str) -> None:
+    """Without noise the error of the ridge estimate is lambda A^-1 theta: it shrinks, below 1e-3 after 50,000 slots."""
     theta = [0.117, 0.279, 0.112, 0.443, 0.308, 0.152, 0.182, 0.197]
     scenario = ib.scenario("S1", perturbation={"theta": theta})
     errors = []
@@ -289,10 +297,10 @@ def test_estimate_converges(name: str) -> None:
 def replaced(
     margins: list[float], candidates: list[int], sensed: list[int] | None = None, **parameters: Any
 ) -> list[int]:
-    """The picks where channel k's margin is margins[k] and the first ranking gave `candidates`.
+    """Return the selected channels if channel k has margin margins[k] and the ranking gives `candidates`.
 
     The state term is 1 for every channel (none was played), so n_hat is set to 1 - margin. Without base and width, and
-    with n_hat added as printed, the channels of smallest margin are ranked first.
+    with n_hat added as printed, the channels with the smallest margins are ranked first.
     """
     K = len(margins)
     station = Station("mp-lucb", K=K, M=len(candidates), beta=0.0, base="none", estimate="add", **parameters)
@@ -304,20 +312,20 @@ def replaced(
     return station.choose(x=x)
 
 
-def test_replacement_by_hand() -> None:
-    assert replaced([-0.5, 0.2, 0.3], [0]) == [1]  # the first outsider with margin >= 0, not the best
-    assert replaced([-0.5, -0.4, 0.3, 0.2], [0, 1]) == [2, 3]  # outsiders in channel order, first candidate first
+def test_replacement_in_worked_examples() -> None:
+    assert replaced([-0.5, 0.2, 0.3], [0]) == [1]  # by the first other channel with margin >= 0, not the best
+    assert replaced([-0.5, -0.4, 0.3, 0.2], [0, 1]) == [2, 3]  # other channels in channel order, first candidate first
     assert replaced([0.1, 0.2, 0.3], [0]) == [0]  # a candidate with a positive margin stays
-    assert replaced([0.1, -0.5, 0.2], [0, 1]) == [0, 2]  # also beside one that goes
-    assert replaced([-0.5, -0.1, -0.2], [0]) == [0]  # no outsider has a margin >= 0
+    assert replaced([0.1, -0.5, 0.2], [0, 1]) == [0, 2]  # also if another candidate is replaced
+    assert replaced([-0.5, -0.1, -0.2], [0]) == [0]  # no other channel has a margin >= 0
     assert replaced([0.0, 0.0], [0]) == [0]
-    assert replaced([0.0, 0.0, 0.3], [0]) == [2]  # margin 0 may be replaced, but not by one that is not larger
-    assert replaced([-0.5, 0.0, -0.3], [0]) == [1]  # margin 0 may replace
-    assert replaced([-0.5, 0.0, 0.3], [0]) == [2]  # and may then be replaced itself by a larger one
+    assert replaced([0.0, 0.0, 0.3], [0]) == [2]  # a candidate with margin 0 is replaced only by a larger margin
+    assert replaced([-0.5, 0.0, -0.3], [0]) == [1]  # a channel with margin 0 may replace a candidate
+    assert replaced([-0.5, 0.0, 0.3], [0]) == [2]  # and is then itself replaced by a larger margin
     assert replaced([-0.5, 0.2], [0], replace="off") == [0]
 
 
-def test_replacement_counts_unavailable_channels_out() -> None:
+def test_replacement_ignores_unavailable_channels() -> None:
     station = Station("mp-lucb", K=3, M=1, beta=0.0, base="none", estimate="add")
     station.state.theta[:, 0] = [1.5, 0.8, 0.7]
     x = [[1.0, 0.0]] * 3
@@ -325,7 +333,10 @@ def test_replacement_counts_unavailable_channels_out() -> None:
 
 
 def test_margins_use_sensed_states() -> None:
-    """Sensed bad: the indicator's margin is -n_hat, the reward's h(0) - n_hat; not sensed: the mean h over plays."""
+    """With a sensed bad state the margin is -n_hat (indicator) or h(0) - n_hat (reward).
+
+    If the state is not sensed, h is the mean over plays.
+    """
     for replace, bad, picks in (("indicator", 0.0, [1]), ("reward", 0.1, [0])):
         station = Station("mp-lucb", K=2, M=1, beta=0.0, replace=replace)
         station.state.theta[:, 0] = [0.05, 0.05]
@@ -333,13 +344,13 @@ def test_margins_use_sensed_states() -> None:
         np.testing.assert_allclose(station.state.estimates.margin, [bad - 0.05, 1 - 0.05])
         assert station.choose(x=[[1.0, 0.0]] * 2, sensed=[1, 1]) == [0]
     station = Station("mp-lucb", K=2, M=1, beta=0.0)
-    station.play([0, 0])  # channel 0 seen bad: mean h 0.1
+    station.play([0, 0])  # channel 0 was bad: mean h is 0.1
     station.state.theta[:, 0] = [0.2, 0.2]
     station.choose(x=[[1.0, 0.0]] * 2)
     np.testing.assert_allclose(station.state.estimates.margin, [0.1 - 0.2, 1 - 0.2])
 
 
-def test_a_replaced_channel_drops_its_block_and_its_replacement_starts_one() -> None:
+def test_replaced_channel_drops_its_block_and_the_replacement_starts_one() -> None:
     station = Station("mp-lucb-rca", K=2, M=1, beta=0.0)
     assert station.play([1, 0]) == [0]
     station.state.theta[:, 0] = [1.5, 0.0]
@@ -349,11 +360,11 @@ def test_a_replaced_channel_drops_its_block_and_its_replacement_starts_one() -> 
     assert int(station.state.estimates.blocks.dropped[0]) == 1
     station.state.theta[:] = 0.0
     station.learn(1, 0)
-    assert station.play([0, 0]) == [1]  # the block of the replacement goes on
+    assert station.play([0, 0]) == [1]  # the block of the replacement continues
 
 
-def test_late_feedback_is_learned_with_its_own_slot() -> None:
-    """What ranking kept is used only for the slot it was computed in: two slots fed back late give the same model."""
+def test_late_feedback_is_learned_with_the_context_of_its_slot() -> None:
+    """Late feedback of two slots gives the same model as prompt feedback: cached values serve their own slot only."""
     prompt, late = Station("mp-lucb", K=1, M=1), Station("mp-lucb", K=1, M=1)
     contexts = [[[1.0, 0.2]], [[0.3, 0.9]]]
     for x in contexts:

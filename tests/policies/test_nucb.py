@@ -1,4 +1,4 @@
-"""MP-NUCB: its index, what it adds to A, what it stores and trains on, and what it is refused."""
+"""MP-NUCB: index, matrix A, stored samples, training, and invalid parameters."""
 
 import math
 from itertools import pairwise
@@ -22,11 +22,11 @@ X = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.4], [0.3, 0.7]])
 
 
 class Plain:
-    """The definitions again, in NumPy, beside a station that is played: f, gradients by differences, A as a sum."""
+    """Definitions in NumPy for the policy of a station: f, gradients by central differences, A as a sum."""
 
     def __init__(self, station: Station) -> None:
         self.station = station
-        values = station.case.values
+        values = station.configured.values
         self.centre, self.constant, self.shared = values["centre"], values["constant"], values["shared"]
         self.inputs = station.setup.d + self.constant
         self.layers, self.D = values["L"] - 1, values["D"]
@@ -38,18 +38,18 @@ class Plain:
         self.A = [values["lambda"] * np.eye(size) for _ in range(1 if self.shared else station.setup.K)]
 
     def u(self, x: Floats) -> Floats:
-        """What goes into the network for a context."""
+        """Return the input of the network for a context."""
         return np.append(2 * x - 1 if self.centre else x, [1.0] * self.constant)
 
-    def f(self, W: Floats, u: Floats, awake: list[Flags] | None = None) -> float:
-        """What the network with weights (L-1, rows, D) says to inputs u; with units awake as told, if it is told."""
+    def f(self, W: Floats, u: Floats, active: list[Flags] | None = None) -> float:
+        """Return the output of the network with weights (L-1, rows, D) for inputs u, with given active units."""
         for layer in range(self.layers):
             sums = u @ W[layer, : len(u)]
-            u = sums * (sums > 0 if awake is None else awake[layer])
+            u = sums * (sums > 0 if active is None else active[layer])
         return float(u @ W[-1, self.inputs if self.layers == 1 else self.D])
 
-    def awake(self, W: Floats, u: Floats) -> list[Flags]:
-        """Which units of each layer put out something."""
+    def active(self, W: Floats, u: Floats) -> list[Flags]:
+        """Return which units of each layer are active, that is, have a positive output."""
         found = []
         for layer in range(self.layers):
             sums = u @ W[layer, : len(u)]
@@ -58,21 +58,23 @@ class Plain:
         return found
 
     def g(self, W: Floats, u: Floats) -> Floats:
-        """The gradient of f in all weights, unit by unit, by central differences while no unit wakes up or falls
-        silent: f is then linear in each weight, and they err by rounding alone."""
-        W, gradient, step, awake = W.copy(), np.zeros_like(W), 1e-3, self.awake(W, u)
+        """Return the gradient of f in all weights, unit by unit, by central differences with the active units fixed.
+
+        f is then linear in each weight, so that the differences are exact up to rounding.
+        """
+        W, gradient, step, active = W.copy(), np.zeros_like(W), 1e-3, self.active(W, u)
         for place in np.ndindex(W.shape):
             before = W[place]
             W[place] = before + step
-            above = self.f(W, u, awake)
+            above = self.f(W, u, active)
             W[place] = before - step
-            gradient[place] = (above - self.f(W, u, awake)) / (2 * step)
+            gradient[place] = (above - self.f(W, u, active)) / (2 * step)
             W[place] = before
         return np.asarray(gradient.transpose(0, 2, 1).ravel())
 
-    def play(self, x: Floats, states: list[int], n: list[float], **seen: Any) -> list[int]:
-        """A slot of the station, and what it should add to A: gradients in the weights that ranked."""
-        picks = self.station.choose(x=x, **seen)
+    def play(self, x: Floats, states: list[int], n: list[float], **slot: Any) -> list[int]:
+        """Play a slot of the station and add to A the gradients at the weights before training."""
+        picks = self.station.choose(x=x, **slot)
         W = self.station.state.nets.W.copy()
         for k in picks:
             self.station.learn(k, states[k], n[k])
@@ -81,14 +83,14 @@ class Plain:
             self.A[m] += np.outer(g, g) * self.kept / self.D
         return picks
 
-    def play_some(self, slots: int, seed: int = 3, **seen: Any) -> None:
+    def play_some(self, slots: int, seed: int = 3, **slot: Any) -> None:
         rng, K = np.random.default_rng(seed), self.station.setup.K
         for _ in range(slots):
             x, n = rng.uniform(0, 1, (K, self.station.setup.d)), rng.uniform(0, 1.5, K)
-            self.play(x, rng.integers(0, 2, K).tolist(), n.tolist(), **seen)
+            self.play(x, rng.integers(0, 2, K).tolist(), n.tolist(), **slot)
 
     def estimates(self, x: Floats) -> tuple[Floats, Floats]:
-        """n_hat and sqrt(g' A^-1 g) of each channel."""
+        """Return n_hat and sqrt(g' A^-1 g) of each channel."""
         n_hat, widths = [], []
         for k in range(self.station.setup.K):
             m = 0 if self.shared else k
@@ -99,7 +101,7 @@ class Plain:
         return np.array(n_hat), np.array(widths)
 
     def check_A(self) -> None:
-        """A of every model, and that the inverse beside it is its inverse."""
+        """Check A and its inverse for every model."""
         covariance = self.station.state.covariance
         for m, A in enumerate(self.A):
             found, inverse = (self.whole(array[m]) for array in (covariance.A, covariance.A_inv))
@@ -107,8 +109,8 @@ class Plain:
             np.testing.assert_allclose(inverse, np.linalg.inv(A), rtol=0, atol=1e-7)
 
     def whole(self, matrices: Floats) -> Floats:
-        """A model's matrix with all its zeros."""
-        if self.station.case.values["covariance"] == "diagonal":
+        """Return the full matrix of a model, with zeros outside its blocks."""
+        if self.station.configured.values["covariance"] == "diagonal":
             return np.diag(matrices[0, 0])
         blocks, S, _ = matrices.shape
         found = np.zeros((blocks, S, blocks, S))
@@ -117,7 +119,7 @@ class Plain:
 
 
 def played(slots: int = 15, name: str = "mp-nucb", **parameters: Any) -> Plain:
-    """A station of four channels after some slots, every channel played."""
+    """Return a station of four channels after some slots, with every channel played."""
     usual = {"D": 4, "replace": "off", "gamma": 0.7, "explore_first": True}
     plain = Plain(Station(name, K=4, M=2, **{**usual, **parameters}))
     plain.play_some(slots)
@@ -125,16 +127,18 @@ def played(slots: int = 15, name: str = "mp-nucb", **parameters: Any) -> Plain:
 
 
 def mean_h(station: Station) -> Floats:
+    """Return the mean state reward of each channel over its plays."""
     return np.asarray(station.state.estimates.total_h / station.state.estimates.plays)
 
 
 def memory_of(station: Station) -> list[Floats]:
-    """Copies of all that a regression_target may change: networks, A and the store."""
+    """Return copies of all arrays that a regression target may change: networks, A and stored samples."""
     state = station.state
     return [array.copy() for part in (state.nets, state.covariance[2:], state.samples) for array in part]
 
 
 def unchanged(before: list[Floats], station: Station) -> bool:
+    """Return whether `memory_of(station)` still equals an earlier copy."""
     return all(np.array_equal(then, now) for then, now in zip(before, memory_of(station), strict=True))
 
 
@@ -169,8 +173,8 @@ def test_index_is_base_minus_estimate_and_width(width: str, sign: int, shared: b
         {"batch": 3, "train_every": 4, "memory": 5},
     ],
 )
-def test_index_of_other_networks(parameters: dict[str, Any]) -> None:
-    """Of other shapes, and of inputs that are not centred or without the constant; dropout is for training alone."""
+def test_index_with_other_shapes_and_inputs(parameters: dict[str, Any]) -> None:
+    """Other shapes, inputs that are not centred or have no constant, and dropout, which affects training only."""
     plain = played(**parameters)
     plain.station.choose(x=X)
     n_hat, widths = plain.estimates(X)
@@ -179,7 +183,7 @@ def test_index_of_other_networks(parameters: dict[str, Any]) -> None:
     np.testing.assert_allclose(plain.station.slot.indices, expected, rtol=0, atol=1e-7)
 
 
-def test_base_index_adds_the_frames_own_width() -> None:
+def test_base_index_adds_the_width_of_the_frame() -> None:
     plain = played(base="index", base_L=0.9)
     plain.station.choose(x=X)
     n_hat, widths = plain.estimates(X)
@@ -188,16 +192,16 @@ def test_base_index_adds_the_frames_own_width() -> None:
     np.testing.assert_allclose(plain.station.slot.indices, expected, rtol=0, atol=1e-7)
 
 
-def test_printed_index_is_the_papers() -> None:
-    """f + gamma sqrt(g' A^-1 g), of contexts as they come."""
+def test_printed_index_is_the_index_of_the_paper() -> None:
+    """The index is f + gamma sqrt(g' A^-1 g) with contexts that are not transformed."""
     plain = played(name="mp-nucb-printed", explore_first=False)
     plain.station.choose(x=X)
     n_hat, widths = plain.estimates(X)
     np.testing.assert_allclose(plain.station.slot.indices, n_hat + 0.7 * widths, rtol=0, atol=1e-7)
 
 
-def test_settings_of_the_names() -> None:
-    """What model and paper say: `mp-nucb` departs from the paper's inputs and dropout, `mp-nucb-printed` does not."""
+def test_variants_have_their_parameter_values() -> None:
+    """`mp-nucb` and `mp-nucb-rca` differ from the paper in inputs and dropout; `mp-nucb-printed` does not."""
     usual, rca, printed = (ib.policy(name).values for name in ("mp-nucb", "mp-nucb-rca", "mp-nucb-printed"))
     network = {"L": 2, "D": 16, "learning_rate": 0.005, "gamma": 1.0, "lambda": 1.0, "covariance": "full"}
     for values in (usual, rca, printed):
@@ -227,15 +231,17 @@ def test_settings_of_the_names() -> None:
 
 @pytest.mark.parametrize("L", [2, 3])
 @pytest.mark.parametrize("lambda_", [1.0, 0.2])
-def test_neural_ucb_is_its_papers_index_with_a_network_for_each_channel(lambda_: float, L: int) -> None:
-    """Zhou, Li and Gu's f + gamma' sqrt(g' Z^-1 g / m), Z = lambda I + sum g g' / m, in blocks; gamma' = gamma sqrt(m).
-    Slot by slot, with the weights that the station has trained."""
+def test_neural_ucb_index_is_the_published_one_with_one_network_per_channel(lambda_: float, L: int) -> None:
+    """The index of Zhou, Li and Gu: f + gamma' sqrt(g' Z^-1 g / m), gamma' = gamma sqrt(m), in every slot.
+
+    Z = lambda I + sum g g' / m is kept in blocks; the weights are those that the station has trained.
+    """
     plain = Plain(Station("neural-ucb", K=4, M=2, D=4, L=L, gamma=0.7, lambda_=lambda_))
     rng = np.random.default_rng(2)
     for _ in range(25):
         x = rng.uniform(0, 1, (4, 2))
         station = plain.station
-        if station.t > 0:  # before that there are no weights to compute with
+        if station.t > 0:  # the weights are drawn in the first slot
             f, widths = plain.estimates(x)
             u = f + 0.7 * math.sqrt(4) * widths / math.sqrt(4)
         picks = plain.play(x, rng.integers(0, 2, 4).tolist(), rng.uniform(0, 1.5, 4).tolist())
@@ -245,9 +251,11 @@ def test_neural_ucb_is_its_papers_index_with_a_network_for_each_channel(lambda_:
     plain.check_A()
 
 
-def test_neural_ts_draws_around_its_networks() -> None:
-    """Zhang, Zhou, Li and Gu's N(f, nu^2 lambda g' U^-1 g / m), with nu = gamma sqrt(m / lambda): the next draws of the
-    policy's stream, channel by channel, before it trains."""
+def test_neural_ts_indices_are_drawn_around_predictions() -> None:
+    """Indices of Zhang, Zhou, Li and Gu: N(f, nu^2 lambda g' U^-1 g / m), with nu = gamma sqrt(m / lambda).
+
+    The draws are the next ones of the policy's stream, channel by channel, before training.
+    """
     plain = Plain(Station("neural-ts", K=4, M=2, D=4, gamma=0.7, lambda_=0.5))
     station, rng = plain.station, np.random.default_rng(2)
     plain.play(rng.uniform(0, 1, (4, 2)), [1] * 4, [0.0] * 4)
@@ -264,20 +272,20 @@ def test_neural_ts_draws_around_its_networks() -> None:
 
 
 @pytest.mark.parametrize(("name", "width"), [("neural-ucb", "optimistic"), ("neural-ts", "sampled")])
-def test_peers_learn_the_reward(name: str, width: str) -> None:
-    """Neither states nor perturbations: what is stored is what was paid."""
+def test_neural_ucb_and_neural_ts_learn_the_reward(name: str, width: str) -> None:
+    """The stored targets are rewards, not perturbations."""
     expected = {"target": "reward", "base": "none", "estimate": "add", "frame": "slot", "replace": "off"}
     expected |= {"covariance": "block", "width": width, "gamma": 0.1}
     assert expected.items() <= ib.policy(name).values.items()
     station = Station(name, K=1, M=1, D=4)
-    for s, n in ((1, 0.3), (1, 1.2), (0, 0.3)):  # threshold: 1 - 0.3 > 0 pays 1, 1 - 1.2 < 0 and a bad state pay 0.1
+    for s, n in ((1, 0.3), (1, 1.2), (0, 0.3)):  # rewards 1, 0.1 (1 - 1.2 < 0) and 0.1 (bad state)
         station.play([s], x=[[0.5, 0.5]], n=[n])
     assert station.state.samples.y[0, :3].tolist() == [1.0, 0.1, 0.1]
 
 
-def test_weights_are_drawn_once_and_for_each_network() -> None:
+def test_weights_of_each_network_are_drawn_once() -> None:
     station = Station("mp-nucb", K=3, M=1, D=5)
-    station.t = 6  # in the first slot it sees, whatever its number
+    station.t = 6  # the first slot of the policy may have any number
     station.choose(x=X[:3])
     expected = mlp.new_nets(3, 3, 2, 5).W
     rng = stream(0, 0, POLICY)
@@ -290,11 +298,11 @@ def test_weights_are_drawn_once_and_for_each_network() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_predict_is_what_ranking_uses(shared: bool) -> None:
+def test_predict_equals_the_estimates_of_the_ranking(shared: bool) -> None:
     plain = played(shared=shared)
     station, n_hat = plain.station, np.zeros(4)
     before = memory_of(station)
-    predict = station.case.policy.predict
+    predict = station.configured.policy.predict
     assert predict is not None
     predict(station.setup, station.state, X, n_hat)
     assert unchanged(before, station)
@@ -302,18 +310,18 @@ def test_predict_is_what_ranking_uses(shared: bool) -> None:
     assert np.array_equal(n_hat, station.state.estimates.n_hat)
 
 
-# --- what is added to A ----------------------------------------------------------------------------------------------
+# --- the matrix A ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("covariance", ["full", "block", "diagonal"])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("L", [2, 3])
-def test_A_adds_up_gradients_of_played_channels(L: int, shared: bool, covariance: str) -> None:
+def test_A_is_the_sum_over_gradients_of_played_channels(L: int, shared: bool, covariance: str) -> None:
     plain = played(L=L, shared=shared, covariance=covariance, lambda_=0.5)
     plain.check_A()
 
 
-def test_A_of_channels_that_were_not_played_stays() -> None:
+def test_A_of_unplayed_channels_does_not_change() -> None:
     plain = Plain(Station("mp-nucb", K=3, M=1, D=4, lambda_=0.5))
     plain.play_some(6, available=[True, False, True])
     plain.check_A()
@@ -323,8 +331,8 @@ def test_A_of_channels_that_were_not_played_stays() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("covariance", ["full", "block"])
-def test_channels_in_a_block_learn_though_they_are_not_ranked(covariance: str, shared: bool) -> None:
-    """In RCA's frame a channel in a block has no index, but what it returns is learned with its own gradient."""
+def test_channels_in_a_block_learn_without_being_ranked(covariance: str, shared: bool) -> None:
+    """In the frame of RCA-M a channel in a block has no index, but its feedback is learned with its gradient."""
     parameters: dict[str, Any] = {"D": 4, "covariance": covariance, "shared": shared}
     plain = Plain(Station("mp-nucb-rca", K=4, M=2, **parameters))
     rng, unranked = np.random.default_rng(8), 0
@@ -337,8 +345,8 @@ def test_channels_in_a_block_learn_though_they_are_not_ranked(covariance: str, s
     plain.check_A()
 
 
-def test_late_feedback_is_learned_with_its_own_slot() -> None:
-    """What ranking kept serves only the slot it was computed in: slots fed back late give the same model."""
+def test_late_feedback_is_learned_with_the_context_of_its_slot() -> None:
+    """Late feedback gives the same model as prompt feedback: cached values serve their own slot only."""
     prompt, late = (Station("mp-nucb", K=2, M=2, D=4) for _ in range(2))
     contexts = np.random.default_rng(5).uniform(0, 1, (3, 2, 2))
     for x in contexts:
@@ -354,24 +362,26 @@ def test_late_feedback_is_learned_with_its_own_slot() -> None:
         np.testing.assert_allclose(then, now, rtol=0, atol=1e-13)
 
 
-# --- what is stored and trained on -----------------------------------------------------------------------------------
+# --- stored samples and training ------------------------------------------------------------------------------------
 
 
 def single(**parameters: Any) -> Station:
-    """One channel, and a network small enough to look at."""
+    """Return a station with one channel and a small network."""
     return Station("mp-nucb", K=1, M=1, **{"D": 4, **parameters})
 
 
 def context(i: int) -> list[list[float]]:
+    """Return context number i of a single channel."""
     return [[(i + 1) / 50, 1 - (i + 1) / 50]]
 
 
 def inputs_of(i: int) -> list[float]:
+    """Return the input of the network for context number i."""
     [[first, second]] = context(i)
     return [2 * first - 1, 2 * second - 1, 1.0]
 
 
-def test_the_newest_sample_replaces_the_oldest() -> None:
+def test_newest_sample_replaces_the_oldest() -> None:
     station = single(memory=3)
     for i in range(8):
         station.play([1], x=context(i), n=[i / 10])
@@ -386,12 +396,12 @@ def test_the_newest_sample_replaces_the_oldest() -> None:
 
 
 def trained_on(station: Station) -> list[int]:
-    """The contexts of the last step's batch, in order."""
+    """Return the numbers of the contexts in the batch of the last step, in order."""
     return [round((row + 1) / 2 * 50) - 1 for row in station.state.batch.passes.a[:, 0, 0]]
 
 
-def test_a_batch_begins_with_the_new_samples() -> None:
-    """Then come samples from the store, of which there may be fewer than a batch holds."""
+def test_batch_begins_with_the_new_samples() -> None:
+    """The rest of the batch is drawn from the stored samples, which may be fewer than a batch."""
     station = single(batch=6, memory=4)
     for i in range(12):
         station.play([1], x=context(i))
@@ -406,15 +416,15 @@ def test_a_batch_begins_with_the_new_samples() -> None:
     for i in range(10):
         station.play([1], x=context(i))
     assert trained_on(station) == [9, 8, 7]
-    station = single(batch=5, train_every=4, memory=2)  # what was overwritten before it could be trained on is gone
+    station = single(batch=5, train_every=4, memory=2)  # samples overwritten before training are lost
     for i in range(4):
         station.play([1], x=context(i))
     assert trained_on(station)[:2] == [3, 2]
     assert set(trained_on(station)) == {2, 3}
 
 
-def test_the_store_is_drawn_from_evenly() -> None:
-    """Every stored sample the same probability: counts within 5 standard deviations of a binomial's."""
+def test_stored_samples_are_drawn_uniformly() -> None:
+    """All stored samples have the same probability: counts are within 5 standard deviations of the binomial."""
     station, memory, batch = single(batch=1000, memory=8), 8, 1000
     for i in range(40):
         station.play([1], x=context(i))
@@ -428,8 +438,8 @@ def test_the_store_is_drawn_from_evenly() -> None:
             assert abs(counts[j] - expected) <= 5 * spread * (expected > 0)
 
 
-def test_a_step_is_adams_on_the_batch_and_its_own_targets() -> None:
-    """What the batch leaves is 2/batch (f - y), with the y that belongs to each sample."""
+def test_training_step_uses_the_target_of_each_sample() -> None:
+    """After a step the batch contains 2/batch (f - y), with the target y of each sample."""
     plain = Plain(single(batch=5, memory=6))
     station = plain.station
     for i in range(12):
@@ -440,12 +450,12 @@ def test_a_step_is_adams_on_the_batch_and_its_own_targets() -> None:
         expected = [2 / 5 * (plain.f(before, np.array(inputs_of(j))) - math.sin(j)) for j in batch]
         np.testing.assert_allclose(station.state.batch.y, expected, rtol=0, atol=1e-12)
         slope = np.abs(station.state.nets.W[0] - before).max()
-        assert 0 < slope < 0.02  # Adam moves no weight by much more than the learning rate
+        assert 0 < slope < 0.02  # a step of Adam is not much larger than the learning rate
     assert station.state.nets.decayed[0].tolist() == pytest.approx([0.9**12, 0.999**12])
 
 
 @pytest.mark.parametrize("every", [1, 3, 20])
-def test_training_waits_for_its_samples(every: int) -> None:
+def test_training_step_follows_every_train_every_samples(every: int) -> None:
     station, steps = single(train_every=every), 0
     for i in range(41):
         station.choose(x=context(i))
@@ -459,8 +469,8 @@ def test_training_waits_for_its_samples(every: int) -> None:
 
 
 @pytest.mark.parametrize("every", [1, 2])
-def test_a_shared_network_takes_one_step_for_a_slot(every: int) -> None:
-    """After the last of M samples, on all of them."""
+def test_shared_network_takes_one_step_per_slot(every: int) -> None:
+    """The step comes after the last of M samples and uses all of them."""
     station = Station("mp-nucb", K=4, M=3, shared=True, D=4, batch=8, train_every=every, replace="off")
     for i in range(6):
         x = [context(4 * i + k)[0] for k in range(4)]
@@ -477,8 +487,8 @@ def test_a_shared_network_takes_one_step_for_a_slot(every: int) -> None:
     assert station.state.nets.decayed[0, 0] == pytest.approx(0.9 ** (6 // every))
 
 
-def test_networks_of_channels_do_not_share() -> None:
-    """A channel's sample trains its own network and no other."""
+def test_sample_trains_only_the_network_of_its_channel() -> None:
+    """A sample of a channel trains the network of that channel only."""
     station = Station("mp-nucb", K=3, M=1, D=4)
     station.choose(x=X[:3])
     before = memory_of(station)
@@ -489,10 +499,10 @@ def test_networks_of_channels_do_not_share() -> None:
     assert not np.array_equal(station.state.nets.W[1], before[0][1])
 
 
-def test_dropout_is_for_training_alone() -> None:
-    """Units fall silent in a step, and none where a context is ranked."""
+def test_dropout_affects_training_only() -> None:
+    """Units are dropped in training steps and not when contexts are ranked."""
     plain = Plain(single(dropout=0.5, batch=64))
-    silent = []
+    dropped = []
     for i in range(20):
         plain.station.choose(x=context(i))
         W = plain.station.state.nets.W[0].copy()
@@ -502,24 +512,24 @@ def test_dropout_is_for_training_alone() -> None:
         plain.station.learn(0, 1, 0.5)
         assert not np.array_equal(before, plain.station.rng)
         batch = plain.station.state.batch.passes.a[:, 1, :4]
-        awake = batch[:, (u @ W[0, :3]) > 0.05]  # of the newest sample, first in the batch
-        silent.append((awake[0] == 0).mean() if awake.size else np.nan)
-    assert 0.1 < np.nanmean(silent) < 0.9
+        active = batch[:, (u @ W[0, :3]) > 0.05]  # units active for the newest sample, the first of the batch
+        dropped.append((active[0] == 0).mean() if active.size else np.nan)
+    assert 0.1 < np.nanmean(dropped) < 0.9
 
 
-# --- what is learned -------------------------------------------------------------------------------------------------
+# --- regression targets ----------------------------------------------------------------------------------------------
 
 
 def stored(state: int, n: float, **settings: Any) -> list[float]:
-    """What the network is told after one sample; nothing, if there is nothing to learn."""
-    world: dict[str, Any] = {key: settings.pop(key) for key in ("feedback", "reward") if key in settings}
-    station = Station("mp-nucb", K=1, M=1, world=world, D=4, **settings)
+    """Return the stored regression target after one play, or an empty list if there is none."""
+    scenario: dict[str, Any] = {key: settings.pop(key) for key in ("feedback", "reward") if key in settings}
+    station = Station("mp-nucb", K=1, M=1, scenario=scenario, D=4, **settings)
     station.play([state], x=[[1.0, 0.0]], n=[n])
     samples = station.state.samples
     return [float(y) for y in samples.y[0, : samples.seen[0]]]
 
 
-def test_targets() -> None:
+def test_regression_targets() -> None:
     assert stored(1, 0.8) == [0.8]
     assert stored(1, 0.8, target="reward") == [1.0]
     assert stored(1, 1.2, target="reward") == [0.1]
@@ -530,8 +540,8 @@ def test_targets() -> None:
     assert stored(0, 1.2, feedback="reward") == []
 
 
-def test_a_slot_without_a_lesson_leaves_network_A_and_store_alone() -> None:
-    station = single(world={"feedback": "reward"})
+def test_play_without_a_target_does_not_change_the_model() -> None:
+    station = single(scenario={"feedback": "reward"})
     station.play([1], x=context(3), n=[1.2])
     station.choose(x=context(5))
     before = memory_of(station)
@@ -541,8 +551,8 @@ def test_a_slot_without_a_lesson_leaves_network_A_and_store_alone() -> None:
 
 
 @pytest.mark.parametrize("parameters", [{}, {"shared": True, "train_every": 2}, {"L": 3, "frame": "rca"}])
-def test_a_network_told_its_own_prediction_never_changes(parameters: dict[str, Any]) -> None:
-    """The error is exactly zero; A adds up all the same."""
+def test_network_with_target_prediction_never_changes(parameters: dict[str, Any]) -> None:
+    """The error is exactly zero; A still grows."""
     plain = Plain(Station("mp-nucb", K=3, M=2, D=4, target="prediction", **parameters))
     plain.station.choose(x=X[:3])
     first = plain.station.state.nets.W.copy()
@@ -553,21 +563,20 @@ def test_a_network_told_its_own_prediction_never_changes(parameters: dict[str, A
     plain.check_A()
 
 
-def test_quadratic_model_is_learned_and_not_as_printed() -> None:
-    """After 3,000 slots the error is a tenth of the perturbation's spread here; with inputs as printed no network comes
-    near."""
-    world = ib.scenario(p01=[0.5] * 2, p10=[0.5] * 2, users=1, context={"dimension": 4}, perturbation="quadratic")
+def test_quadratic_model_is_learned_but_not_with_printed_inputs() -> None:
+    """After 3,000 slots the error is below 40% of the perturbation's spread; with inputs as printed it is above 70%."""
+    scenario = ib.scenario(p01=[0.5] * 2, p10=[0.5] * 2, users=1, context={"dimension": 4}, perturbation="quadratic")
     usual, printed = (
-        learned(world, name, horizon=3000, replications=3, seed=1) for name in ("mp-nucb", "mp-nucb-printed")
+        learned(scenario, name, horizon=3000, replications=3, seed=1) for name in ("mp-nucb", "mp-nucb-printed")
     )
     assert usual.played_last.max() < 0.4
     assert printed.played_last.min() > 0.7
 
 
-def test_a_shared_network_waits_for_the_slot_to_end() -> None:
-    """One step for each slot that brought a sample, after its last report, however few of its channels had one."""
-    world = {"feedback": "reward"}  # a bad state teaches nothing
-    station = Station("mp-nucb", K=3, M=3, world=world, shared=True, D=4, batch=4)
+def test_shared_network_takes_its_step_after_the_last_report() -> None:
+    """There is one step per slot with at least one sample, after the last report of the slot."""
+    scenario = {"feedback": "reward"}  # bad states give no sample
+    station = Station("mp-nucb", K=3, M=3, scenario=scenario, shared=True, D=4, batch=4)
 
     def steps() -> float:
         return round(math.log(station.state.nets.decayed[0, 0]) / math.log(0.9))
@@ -580,32 +589,32 @@ def test_a_shared_network_waits_for_the_slot_to_end() -> None:
             station.learn(k, states[k])
         assert steps() == before + any(states)
     station.choose(x=np.full((3, 2), 0.5))
-    station.learn(0, 1)  # the others never report
+    station.learn(0, 1)  # the other channels are never reported
     before = steps()
     station.choose(x=np.full((3, 2), 0.6))
     assert steps() == before + 1
 
 
-def test_looking_between_choice_and_report_changes_nothing() -> None:
-    """`predict` works in the memory that holds this slot's passes; the feedback of the slot notices."""
+def test_predict_between_select_and_update_changes_nothing() -> None:
+    """`predict` overwrites the cached passes of the slot, and `update` must then compute them again."""
 
-    def run(look: bool) -> Any:
+    def run(predict: bool) -> Any:
         station = Station("mp-nucb", K=3, M=2, D=4)
         for t in range(6):
             picks = station.choose(x=np.linspace(0.1, 0.9, 6).reshape(3, 2) * (t + 1) / 6)
-            if look:
-                station.case.policy.predict(station.setup, station.state, np.full((3, 2), 0.77), np.zeros(3))
+            if predict:
+                station.configured.policy.predict(station.setup, station.state, np.full((3, 2), 0.77), np.zeros(3))
             for k in picks:
                 station.learn(k, 1, 0.3 * k)
         return station.state
 
-    plain, looked = run(False), run(True)
-    np.testing.assert_array_equal(plain.samples.inputs, looked.samples.inputs)
-    np.testing.assert_array_equal(plain.covariance.A, looked.covariance.A)
-    np.testing.assert_array_equal(plain.nets.W, looked.nets.W)
+    without, with_prediction = run(False), run(True)
+    np.testing.assert_array_equal(without.samples.inputs, with_prediction.samples.inputs)
+    np.testing.assert_array_equal(without.covariance.A, with_prediction.covariance.A)
+    np.testing.assert_array_equal(without.nets.W, with_prediction.nets.W)
 
 
-# --- refusals --------------------------------------------------------------------------------------------------------
+# --- invalid parameters ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -657,16 +666,16 @@ def test_parameters_out_of_bounds_are_refused(parameters: dict[str, Any], messag
         ),
     ],
 )
-def test_what_no_memory_holds_is_refused(parameters: dict[str, Any], message: str) -> None:
-    """Before anything is allocated, in one line that says what to choose."""
-    world: Any = ib.scenario(p01=[0.5] * 200, p10=[0.5] * 200, users=1) if "memory" in parameters else "S1"
+def test_parameters_that_need_too_much_memory_are_refused(parameters: dict[str, Any], message: str) -> None:
+    """The error comes before any allocation, and its message proposes other values."""
+    scenario: Any = ib.scenario(p01=[0.5] * 200, p10=[0.5] * 200, users=1) if "memory" in parameters else "S1"
     with pytest.raises(ib.InputError) as refused:
-        ib.simulate(world, "mp-nucb", **parameters, horizon=10, replications=1)
+        ib.simulate(scenario, "mp-nucb", **parameters, horizon=10, replications=1)
     assert str(refused.value) == message
 
 
 @pytest.mark.parametrize("covariance", ["block", "diagonal"])
-def test_a_wide_network_fits_with_another_covariance(covariance: str) -> None:
+def test_wide_network_fits_with_another_covariance(covariance: str) -> None:
     station = Station("mp-nucb", K=2, M=1, D=1024, covariance=covariance)
     assert station.state.covariance.A.nbytes < 10**6
     assert len(station.play([1, 1], x=X[:2], n=[0.5, 0.5])) == 1

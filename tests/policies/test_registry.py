@@ -1,4 +1,4 @@
-"""Policies by name, and users' own: compiled, compiled though they allocate, interpreted, wrong."""
+"""Policies by name and policies of users: compiled, interpreted, and invalid ones."""
 
 import hashlib
 from pathlib import Path
@@ -27,7 +27,7 @@ import idleband as ib
 
 @ib.register
 class Plain:
-    """Contexts as they come."""
+    """Rank by the first entry of the context."""
     def init(setup):
         return ()
     def select(setup, state, slot, picks):
@@ -39,7 +39,7 @@ class Plain:
 
 @ib.register
 class Allocating:
-    """The same, with an array made in every slot."""
+    """The same, with an array allocated in every slot."""
     def init(setup):
         return ()
     def select(setup, state, slot, picks):
@@ -52,7 +52,7 @@ class Allocating:
 
 @ib.register
 class Interpreted:
-    """The same, with objects that no compiler knows."""
+    """The same, with objects that do not compile."""
     def init(setup):
         return {"slots": 0}
     def select(setup, state, slot, picks):
@@ -84,7 +84,7 @@ def own_file(folder: Path, text: str, name: str = "mine.py") -> Path:
     return path
 
 
-def test_names() -> None:
+def test_names_of_built_in_policies() -> None:
     assert [name for name in POLICIES if POLICIES[name].source is None] == NAMES
 
 
@@ -97,21 +97,23 @@ def test_open_points_of_the_paper_are_parameters() -> None:
 
 
 def test_variants_of_a_policy_are_parameter_settings() -> None:
-    def chosen(name: str) -> dict[str, Any]:
+    def values_of(name: str) -> dict[str, Any]:
         return ib.policy(name).values
 
-    meant = {"frame": "slot", "base": "mean", "width": "optimistic", "explore_first": False, "replace": "indicator"}
-    assert meant.items() <= chosen("mp-lucb").items()
-    assert {"frame": "rca", "base": "index", "width": "pessimistic"}.items() <= chosen("mp-lucb-rca").items()
+    usual = {"frame": "slot", "base": "mean", "width": "optimistic", "explore_first": False, "replace": "indicator"}
+    assert usual.items() <= values_of("mp-lucb").items()
+    assert {"frame": "rca", "base": "index", "width": "pessimistic"}.items() <= values_of("mp-lucb-rca").items()
     printed = {"base": "none", "estimate": "add", "frame": "slot", "replace": "reward"}
-    assert (printed | {"target": "prediction"}).items() <= chosen("mp-lucb-printed").items()
-    assert meant.items() <= chosen("mp-nucb").items()
-    assert {"frame": "rca", "base": "index", "width": "pessimistic"}.items() <= chosen("mp-nucb-rca").items()
-    assert (printed | {"dropout": 0.1, "centre": False, "constant": False}).items() <= chosen("mp-nucb-printed").items()
+    assert (printed | {"target": "prediction"}).items() <= values_of("mp-lucb-printed").items()
+    assert usual.items() <= values_of("mp-nucb").items()
+    assert {"frame": "rca", "base": "index", "width": "pessimistic"}.items() <= values_of("mp-nucb-rca").items()
+    assert (printed | {"dropout": 0.1, "centre": False, "constant": False}).items() <= values_of(
+        "mp-nucb-printed"
+    ).items()
 
 
 def test_lambda_with_and_without_underscore() -> None:
-    """So its field has an underscore, and both spellings mean it."""
+    """`lambda` is a Python keyword, so both spellings are accepted."""
     for name in ("mp-lucb", "mp-nucb"):
         assert ib.policy(name, lambda_=2.0) == ib.policy(name, **{"lambda": 2})
         assert ib.policy(name, lambda_=2.0).label == f"{name} lambda=2"
@@ -145,7 +147,7 @@ def test_parameter_values_may_be_text() -> None:
     assert (values["beta"], values["shared"], values["frame"]) == (0.5, True, "rca")
 
 
-def test_own_policies_run_compiled_or_interpreted_and_agree(tmp_path: Path) -> None:
+def test_user_policies_agree_compiled_and_interpreted(tmp_path: Path) -> None:
     path = own_file(tmp_path, OWN)
     names = ("Plain", "Allocating", "Interpreted")
     plain, allocating, interpreted = (
@@ -155,11 +157,11 @@ def test_own_policies_run_compiled_or_interpreted_and_agree(tmp_path: Path) -> N
     assert "Cannot determine Numba type of <class 'dict'>" in interpreted.note
     for other in (allocating, interpreted):
         assert np.array_equal(plain.plays, other.plays)
-        np.testing.assert_allclose(plain.reward, other.reward)  # summed in another order
+        np.testing.assert_allclose(plain.reward, other.reward)  # the order of the sums differs
     assert interpreted.state == ({"slots": 200}, {"slots": 200})
 
 
-def test_an_edited_file_is_another_policy(tmp_path: Path) -> None:
+def test_edited_file_is_a_different_policy(tmp_path: Path) -> None:
     path = own_file(tmp_path, OWN)
     first = ib.policy(f"{path}:Plain").policy.source
     before = ib.simulate("S1", f"{path}:Plain", horizon=50, replications=1).plays
@@ -181,8 +183,8 @@ def test_names_that_differ_only_in_punctuation_are_different_policies(tmp_path: 
     assert not np.array_equal(*plays)
 
 
-def test_interactive_redefinition_is_another_policy() -> None:
-    """An interpreter's cell may depend on what was typed before, so nothing is reused for it."""
+def test_interactive_redefinition_is_a_different_policy() -> None:
+    """Interactive code may depend on other variables, so its compiled code is not reused."""
     cell = OWN.split("@ib.register\nclass Allocating")[0].replace("slot.contexts[k, 0]", "slot.contexts[k, FIRST]")
     plays = []
     for first in (0, 1):
@@ -200,11 +202,11 @@ def test_policy_of_an_imported_module_is_identified_by_its_text(
     assert ib.policy(f"{path}:Plain").policy.source == hashlib.sha256(imported.read_bytes()).hexdigest()
 
 
-def test_reserved_names_cover_the_columns() -> None:
+def test_column_names_are_reserved() -> None:
     assert {"scenario", "policy", "label", "replication", "t", *COLUMNS} <= RESERVED
 
 
-def test_epsilon_greedy_example() -> None:
+def test_epsilon_greedy_example_earns_more_than_random() -> None:
     result = ib.simulate("S1", f"{ROOT}/examples/epsilon_greedy.py:epsilon-greedy", horizon=3000, epsilon=0.1)
     assert result.note == ""
     assert result.label == "epsilon-greedy epsilon=0.1"
@@ -227,9 +229,7 @@ def test_epsilon_greedy_example() -> None:
         ("1 / 0", "pass", "setup.M", "policy Policy: ZeroDivisionError: division by zero ("),
     ],
 )
-def test_policy_with_invalid_picks_or_errors_is_named(
-    tmp_path: Path, state: str, body: str, count: str, message: str
-) -> None:
+def test_error_of_a_policy_names_the_policy(tmp_path: Path, state: str, body: str, count: str, message: str) -> None:
     path = own_file(tmp_path, BROKEN.format(state=state, body=body, count=count))
     with pytest.raises(ib.InputError) as error:
         ib.simulate("S1", f"{path}:Policy", horizon=10, replications=1)

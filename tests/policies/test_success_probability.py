@@ -1,4 +1,4 @@
-"""From a predicted perturbation to what states pay: probabilities, measured errors, and what a play teaches."""
+"""Expected rewards of states from a predicted perturbation: probabilities, errors, and regression targets."""
 
 import math
 from typing import Any
@@ -21,7 +21,7 @@ from idleband.policies.success_probability import (
 )
 from idleband.scenario.build import scenario
 
-# A channel of two states and one of three, whose good state is the second.
+# A channel with two states and one with three; state 1 is the good one.
 CHANNELS: dict[str, Any] = {
     "transition": [[[0.5, 0.5], [0.5, 0.5]], [[0.4, 0.3, 0.3]] * 3],
     "rewards": [[0.1, 1.0], [0.1, 1.0, 0.1]],
@@ -35,24 +35,27 @@ CHANNELS: dict[str, Any] = {
 ADDITIVE_REWARDS = [[0.1, 1.0], [0.2, 0.9, 0.4]]
 
 
-def known(**settings: Any) -> Setup:
+def setup_with(**settings: Any) -> Setup:
+    """Return the setup of a scenario with CHANNELS and other settings."""
     if settings.get("reward") == "additive":
         settings["rewards"] = ADDITIVE_REWARDS
     return setup_of(scenario(**{**CHANNELS, **settings}), ())
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0])
-def test_below_is_the_normal_model(level: float) -> None:
+def test_below_is_the_normal_distribution_function(level: float) -> None:
     for n_hat in np.linspace(-2, 3, 41).tolist():
         for e in (0.01, 0.3, 2.0):
             assert below(level, n_hat, e) == pytest.approx(stats.norm.cdf((level - n_hat) / e), abs=2e-9)
     assert (below(level, level - 1, 1e-12), below(level, level + 1, 1e-12)) == (1.0, 0.0)
 
 
-def test_pays_under_the_threshold_reward() -> None:
-    """0.1 + 0.9 P(n < 1) in a good state with n ~ N(n_hat + z e sqrt(q), e^2); 0.1 in another, until one was paid: then
-    P(n < 0)."""
-    setup = known()
+def test_expected_rewards_under_the_threshold_reward() -> None:
+    """A good state has 0.1 + 0.9 P(n < 1) with n ~ N(n_hat + z e sqrt(q), e^2).
+
+    Other states have 0.1 until one of them returned the full reward, and 0.1 + 0.9 P(n < 0) after that.
+    """
+    setup = setup_with()
     success = new_success_estimates(setup, 2)
     success.square[:] = [0.04, 0.09]
     success.deviate[:] = [0.0, -1.5]
@@ -66,24 +69,24 @@ def test_pays_under_the_threshold_reward() -> None:
             np.testing.assert_allclose(success.pays[k], [other, good, other if k == 1 else 0.0], atol=1e-9)
 
 
-def test_pays_under_the_additive_reward() -> None:
-    setup = known(reward="additive")
+def test_expected_rewards_under_the_additive_reward() -> None:
+    setup = setup_with(reward="additive")
     success = new_success_estimates(setup, 2)
     success.deviate[1] = 2.0
     fill_pays(setup, success, 1, 1, 0.3, 0.25)
     np.testing.assert_allclose(success.pays[1], np.array([0.2, 0.9, 0.4]) - (0.3 + 2.0 * 1.0 * 0.5))
 
 
-def test_pays_by_chance() -> None:
-    setup = known()
+def test_expected_rewards_from_success_probabilities() -> None:
+    setup = setup_with()
     success = new_success_estimates(setup, 2)
     fill_at_random(setup, success, 1, 0.8, 0.3)
     np.testing.assert_allclose(success.pays[1], [0.1 + 0.9 * 0.3, 0.1 + 0.9 * 0.8, 0.1 + 0.9 * 0.3])
 
 
-def test_errors_are_the_mean_of_squares_and_then_fade() -> None:
-    """Ten errors of 1 to begin with; error^2 / (1 + q) of each; from the 200th on, the older ones lose a 200th."""
-    setup = known()
+def test_mean_squared_error_is_a_mean_and_then_discounted() -> None:
+    """The prior is ten errors of 1, and each error adds error^2 / (1 + q); from 200 errors on older ones lose 1/200."""
+    setup = setup_with()
     success = new_success_estimates(setup, 2)
     rng = np.random.default_rng(1)
     errors, q = rng.normal(0, 0.3, 600), rng.exponential(1.0, 600)
@@ -102,19 +105,19 @@ def test_errors_are_the_mean_of_squares_and_then_fade() -> None:
 @pytest.mark.parametrize(
     ("settings", "s", "r", "n", "expected"),
     [
-        ({}, 1, 1.0, 0.7, 0.7),  # measured: the perturbation itself, in any state
+        ({}, 1, 1.0, 0.7, 0.7),  # measured: the perturbation, in any state
         ({}, 0, 0.1, 0.7, 0.7),
         ({"reward": "additive"}, 1, 0.5, 0.4, 0.4),
         ({"reward": "additive", "feedback": "reward"}, 1, 0.5, math.nan, 0.4),  # n = h - r
         ({"reward": "additive", "feedback": "reward"}, 2, 0.7, math.nan, -0.3),
-        ({"feedback": "reward"}, 1, 1.0, math.nan, 0.0),  # a good slot, not spoilt
+        ({"feedback": "reward"}, 1, 1.0, math.nan, 0.0),  # a good slot with the full reward
         ({"feedback": "reward"}, 1, 0.1, math.nan, 1.0),
-        ({"feedback": "reward"}, 0, 0.1, math.nan, math.nan),  # any other: nothing
+        ({"feedback": "reward"}, 0, 0.1, math.nan, math.nan),  # other states give no target
         ({"feedback": "reward"}, 2, 1.0, math.nan, math.nan),
     ],
 )
-def test_what_a_play_teaches(settings: dict[str, Any], s: int, r: float, n: float, expected: float) -> None:
-    setup = known(**settings)
+def test_regression_target_of_a_play(settings: dict[str, Any], s: int, r: float, n: float, expected: float) -> None:
+    setup = setup_with(**settings)
     success = new_success_estimates(setup, 2)
     assert regression_target(setup, success, 1, s, r, n) == pytest.approx(expected, nan_ok=True)
     assert measures(setup) == (settings != {"feedback": "reward"})
@@ -123,9 +126,9 @@ def test_what_a_play_teaches(settings: dict[str, Any], s: int, r: float, n: floa
     assert success.spoilt.tolist() == [0, counted and r <= 0.1]
 
 
-def test_chance_to_be_spared() -> None:
-    """Zero before anything was seen: the paper's perturbations are positive."""
-    success = new_success_estimates(known(), 2)
+def test_probability_of_the_full_reward_in_bad_states() -> None:
+    """It is zero before any observation, because the perturbations of the paper are positive."""
+    success = new_success_estimates(setup_with(), 2)
     assert spared_probability(success, 1) == 0.0
     success.spared[1], success.spoilt[1] = 3.0, 5.0
     assert spared_probability(success, 1) == pytest.approx(3 / 9)
