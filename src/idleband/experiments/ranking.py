@@ -42,7 +42,7 @@ class Row:
     horizon: int
     reward: float
     reward_pm: float
-    behind: float  # paired difference of the best learner's reward to this one
+    behind: float  # reward of the best learner minus that of this policy, paired
     behind_pm: float
     gap_closed: float  # nan if not defined
     gap_closed_pm: float
@@ -68,7 +68,10 @@ def knows(result: Result, sensing: str) -> str:
 
 
 def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
-    """The policies of a study, or those with these labels, best first. Baseline and oracles have default parameters."""
+    """Return the rows of all policies of a study, or of those with the given labels, best first.
+
+    The gap is measured with default parameters of the baseline and the oracles.
+    """
     results = [result for result in study.results if labels is None or result.label in labels]
     rewards = {result.label: result.reward[:, -1] / result.horizon for result in results}
     known = {result.label: knows(result, study.scenario.sensing) for result in results}
@@ -117,7 +120,7 @@ def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
 
 
 def gap_closed(reward: Floats, base: Floats | None, oracle: Floats | None) -> tuple[float, float]:
-    """The gap closed and half its 95% interval, from rewards on the same replications; nan where there is no gap.
+    """Return the gap closed and half its 95% interval, from rewards on the same replications; nan where there is no gap.
 
     >>> gap_closed(np.array([2.0, 3.0]), np.array([1.0, 2.0]), np.array([3.0, 4.0]))
     (0.5, 0.0)

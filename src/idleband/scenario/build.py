@@ -81,7 +81,7 @@ def scenario(source: ScenarioLike | None = None, /, **changes: Any) -> Scenario:
         if not changes:
             return source
         table = source.to_dict()
-        table["perturbation"]["kind"] = source.perturbation.model  # the model itself: its name may mean another by now
+        table["perturbation"]["kind"] = source.perturbation.model  # the name may have been registered again since
     elif isinstance(source, Mapping):
         table = dict(source)
     elif isinstance(source, Path) or str(source).endswith(".toml"):

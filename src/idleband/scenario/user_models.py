@@ -304,7 +304,7 @@ def register_perturbation(cls: type[C] | None = None, /, *, name: str | None = N
             source, cacheable, public if file is None else f"{file}:{public}",
         )  # fmt: skip
         cls._idleband_perturbation = made  # type: ignore[attr-defined]
-        if file is None:  # one that is found by its file is no other file's by its name
+        if file is None:  # models of files are not found by their names alone
             PERTURBATION_MODELS[public] = made
         return cls
 

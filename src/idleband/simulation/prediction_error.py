@@ -73,7 +73,7 @@ class Learned:
 
     @property
     def fresh_last(self) -> Floats:
-        """(R,) error on fresh contexts at the end."""
+        """Error on fresh contexts at the end, shape (R,)."""
         return self.fresh[:, -1]
 
     @property
