@@ -45,10 +45,8 @@ class ExhaustiveSearch:
         self.length = np.arange(1.0, slots + 1)  # of a cycle, including the play
         self.bad = orbit(p01, p10, p01, slots)
         self.good = orbit(p01, p10, 1 - p10, slots)
-        share_bad, share_good = (
-            1 - self.good[None, :],
-            self.bad[:, None],
-        )  # shares of plays after a bad and after a good state
+        # Shares of plays after a bad and after a good state.
+        share_bad, share_good = 1 - self.good[None, :], self.bad[:, None]
         time = share_bad * self.length[:, None] + share_good * self.length[None, :]
         self.earned = (share_bad * self.bad[:, None] + share_good * self.good[None, :]) / time  # per slot
         self.played = (share_bad + share_good) / time

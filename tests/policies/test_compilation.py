@@ -31,9 +31,8 @@ NOT_COMPILED = "k if object() else 0"
 
 def own_policy(folder: Path, index: str, options: str = "") -> str:
     path = folder / "mine.py"
-    path.write_text(
-        TEMPLATE.format(index=index, options=options) + f"# {folder}\n"
-    )  # a text that no other test has compiled
+    text = TEMPLATE.format(index=index, options=options)
+    path.write_text(f"{text}# {folder}\n")  # no other test has compiled this text
     return f"{path}:Own"
 
 
