@@ -120,7 +120,7 @@ def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
 
 
 def gap_closed(reward: Floats, base: Floats | None, oracle: Floats | None) -> tuple[float, float]:
-    """Return the gap closed and half its 95% interval, from rewards on the same replications; nan where there is no gap.
+    """Return the gap closed and half its 95% interval, from paired rewards; nan where there is no gap.
 
     >>> gap_closed(np.array([2.0, 3.0]), np.array([1.0, 2.0]), np.array([3.0, 4.0]))
     (0.5, 0.0)
