@@ -193,16 +193,16 @@ def test_make_docs_treats_warnings_as_errors() -> None:
 
 @pytest.mark.slow
 def test_make_demo_ranks_policies_and_prints_the_path_of_the_figure(tmp_path: Path) -> None:
-    """The command of `make demo`, word for word."""
+    """The command of `make demo`, at a smaller size."""
     (command,) = (line for line in planned("demo") if "idleband compare" in line)
     assert command == ".venv/bin/idleband compare S1 S4 --out results/demo"
-    done = shell(command.removeprefix(".venv/bin/"), tmp_path)
+    done = shell(f"{command.removeprefix('.venv/bin/')} --horizon 2e4 --replications 3", tmp_path)
     assert done.returncode == 0, done.stderr
     figure = re.search(r"figure:\s+(\S+)", done.stdout)
     assert figure is not None
     assert (tmp_path / figure[1]).read_bytes().startswith(b"\x89PNG")
     for name in ("S1", "S4"):
-        assert f"{name}, perturbation linear: 5 replications of 100,000 slots" in done.stdout
+        assert f"{name}, perturbation linear: 3 replications of 20,000 slots" in done.stdout
         table = ib.load(tmp_path / "results/demo" / name).table().reward
         assert sorted(table.index) == sorted(SHORTLIST)
         # Policies with beliefs earn more than those without, and nearly as much as the oracle.
@@ -232,7 +232,7 @@ def test_make_serve_starts_a_service_with_a_simulated_station(tmp_path: Path) ->
     """The command of `make serve`, word for word, on a free port: channels are assigned and reported."""
     (command,) = (line for line in planned("serve", "PORT=0") if "idleband serve" in line)
     with serving(command.removeprefix(".venv/bin/"), tmp_path) as url, Client(url) as client:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600  # long enough for a busy machine
         while client.status()["counts"]["reported"] < 50:
             assert time.monotonic() < deadline
             time.sleep(0.2)
