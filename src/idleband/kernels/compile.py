@@ -61,7 +61,7 @@ def compiler() -> Any:
     return numba
 
 
-# For functions that only compiled code calls: the wrapper for Python, which takes every array of a state apart, would be
+# For functions that only compiled code calls: the wrapper for Python, which unpacks every array of a state, would be
 # half of the work of compiling them.
 NO_WRAPPERS: Mapping[str, Any] = types.MappingProxyType({"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
 
