@@ -11,6 +11,7 @@ import numpy as np
 
 from idleband.errors import InputError, shown
 
+SHOWN_NAMES = 12  # in a message
 NAME = r"[A-Za-z0-9][A-Za-z0-9 ._+/-]{0,39}"
 
 
@@ -56,7 +57,8 @@ def channel_index(value: Any, K: int, names: Sequence[str], field: str) -> int:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if whole and 0 <= value < K:
         return int(value)
-    known = f", or a name from {names[0]} to {names[-1]}" if names else ""
+    listed = ", ".join(names[:SHOWN_NAMES]) + ", ..." * (len(names) > SHOWN_NAMES)
+    known = f", or one of the names {listed}" if names else ""
     raise InputError(f"{field} = {shown(value)}: must be a channel index from 0 to {K - 1}{known}")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from idleband.allocator.events import Decision, Receipt
+from idleband.allocator.settings import Settings
 from idleband.errors import ConflictError, InputError, UnknownRequestError
 from idleband.service import manager as manager_module
 from idleband.service.journal import JournalError, Snapshot
@@ -59,6 +60,18 @@ def test_close_writes_snapshots_so_that_nothing_is_replayed(tmp_path: Path) -> N
     manager = AllocatorManager(tmp_path)
     assert manager.allocators["main"].replayed == 0
     assert state(manager) == before
+    manager.close()
+
+
+def test_allocator_without_contexts_is_kept_and_restored(tmp_path: Path) -> None:
+    manager = AllocatorManager(tmp_path)
+    manager.open("main", Settings.checked({"policy": "mp-ucb", "channels": 3, "users": 1}))
+    decision = manager.decide(manager.allocators["main"], None, request_id="r0")
+    report(manager, decision)
+    manager.commit()
+    manager.journal.close()
+    manager = AllocatorManager(tmp_path)
+    assert manager.decide(manager.allocators["main"], None, request_id="r0") == decision
     manager.close()
 
 

@@ -46,8 +46,9 @@ def _group(policy: Policy) -> str:
 def policy_text(policy: Policy) -> str:
     """Return a description of one policy with its parameters, their defaults, ranges and meaning."""
     knows = [word for word in KNOWLEDGE if word in policy.knows]
+    reference = [("reference:", policy.reference)] if policy.source is None else []
     facts = [
-        ("reference:", policy.reference),
+        *reference,
         ("knows:", ", ".join(["states and rewards of played channels", *knows])),
     ]
     lines = [policy.name, paragraph(policy.description), "", definitions(facts)]
@@ -61,7 +62,7 @@ def policy_text(policy: Policy) -> str:
         wrapped = textwrap.fill(meaning, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
         lines += [f"  {parameter.name} = {default}", wrapped]
     free = [parameter for name, parameter in policy.parameters.items() if name not in policy.fixed]
-    if free:
+    if free and policy.source is None:
         lines += ["", f"example: --policy {policy.name}:{free[0].name}={str(free[0].default).lower()}"]
     return "\n".join(lines)
 

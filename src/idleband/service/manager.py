@@ -72,7 +72,7 @@ class AllocatorManager:
     def _limit_kept_events(self) -> None:
         """Keep fewer events where they are large: half of them are decisions, with a context for every channel."""
         settings = [one.core.settings for one in self.allocators.values()]
-        largest = max((one.channels * one.dimension for one in settings), default=1)
+        largest = max((one.channels * max(1, one.dimension) for one in settings), default=1)
         self.journal.keep = min(self._keep, 1000 + 2 * KEEP_BYTES // (8 * largest))
 
     def open(self, name: str, settings: Settings) -> JournaledAllocator:
