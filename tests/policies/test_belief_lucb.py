@@ -146,7 +146,7 @@ def test_index_equals_recomputed_index(settings: dict[str, Any]) -> None:
             m, u = k % models, np.append(x[k], 1.0)
             q, e = u @ np.linalg.solve(A[m], u), math.sqrt(square[m])
             n_hat = np.linalg.solve(A[m], b[m]) @ u + z[k] * e * math.sqrt(q)
-            w = chains.model[k, 1]
+            w = chains.belief[k, 1]
             if settings.get("look_ahead", True):
                 w = whittle(chains.P[k, 0, 1], chains.P[k, 1, 0], w)
             expected = 0.1 + 0.9 * stats.norm.cdf((1 - n_hat) / e) * w

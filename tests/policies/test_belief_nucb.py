@@ -53,7 +53,7 @@ def test_index_and_errors_equal_recomputed_values(parameters: dict[str, Any]) ->
             pays = 0.1 + 0.9 * stats.norm.cdf((1 - n_hat) / e)
             assert success.pays[k].tolist() == pytest.approx([0.1, pays], abs=1e-8)
             if k not in picks:
-                w = chains.model[k, 1]
+                w = chains.belief[k, 1]
                 if parameters.get("look_ahead", True):
                     w = whittle(chains.P[k, 0, 1], chains.P[k, 1, 0], w)
                 assert run.tally.indices[k] == pytest.approx(0.1 + (pays - 0.1) * w, abs=1e-8)

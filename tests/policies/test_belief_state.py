@@ -45,7 +45,7 @@ def test_belief_follows_the_drawn_matrix() -> None:
             assert np.array_equal(chains.P, P)
             for k, s in enumerate(states):
                 S = station.setup.states[k]
-                np.testing.assert_allclose(chains.model[k, :S], after(P[k, :S, :S], s, age), rtol=0, atol=1e-12)
+                np.testing.assert_allclose(chains.belief[k, :S], after(P[k, :S, :S], s, age), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("state", [0, 1])
@@ -64,7 +64,7 @@ def test_matrix_is_drawn_every_redraw_slots(state: int) -> None:
             if (t + k) % 7 == 0 or t == 1:
                 seen = k == 0 and t > 1
                 expected = after(chains.P[k], state, t - 1) if seen else stationary(chains.P[k])
-                np.testing.assert_allclose(chains.model[k], expected, rtol=0, atol=1e-12)
+                np.testing.assert_allclose(chains.belief[k], expected, rtol=0, atol=1e-12)
         P = chains.P.copy()
         if t == 1:
             station.learn(0, state)
@@ -77,8 +77,8 @@ def test_unobserved_channel_with_more_states_has_the_drawn_belief() -> None:
     for t in range(1, 40):
         station.choose(available=[0, 0, 0])
         expected = np.full(3, 1 / 3) @ np.linalg.matrix_power(chains.P[0], t)
-        np.testing.assert_allclose(chains.model[0], expected, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(chains.model[0], stationary(chains.P[0]), rtol=0, atol=1e-3)
+        np.testing.assert_allclose(chains.belief[0], expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(chains.belief[0], stationary(chains.P[0]), rtol=0, atol=1e-3)
 
 
 def test_index_of_a_channel_with_one_state_is_its_drawn_reward() -> None:
@@ -87,7 +87,7 @@ def test_index_of_a_channel_with_one_state_is_its_drawn_reward() -> None:
         station = Station("mp-belief", M=2, scenario=UNLIKE, look_ahead=look_ahead, redraw=3)
         for t in range(20):
             station.choose()
-            assert station.state.chains.model[2].tolist() == [1.0, 0.0, 0.0]
+            assert station.state.chains.belief[2].tolist() == [1.0, 0.0, 0.0]
             assert station.slot.indices[2] == station.state.pays[2, 0]
             station.learn(2, 0, n=0.0 if t % 2 else 1.5)
 
@@ -103,7 +103,7 @@ def test_skipped_slots_advance_the_belief() -> None:
             if t in (2, 9, 10):
                 some_slots.t = t - 1
                 some_slots.choose()
-                model, expected = some_slots.state.chains.model, every_slot.state.chains.model
+                model, expected = some_slots.state.chains.belief, every_slot.state.chains.belief
                 np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
 
 
@@ -112,10 +112,10 @@ def test_repeated_slot_does_not_advance_the_belief() -> None:
         station = Station("mp-belief", M=3, scenario=scenario, redraw=NEVER)
         station.play([1, 0, 0])
         station.choose()
-        before = station.state.chains.model.copy()
+        before = station.state.chains.belief.copy()
         station.t -= 1
         station.choose()
-        assert np.array_equal(station.state.chains.model, before)
+        assert np.array_equal(station.state.chains.belief, before)
 
 
 # --- late feedback -----------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def test_late_feedback_counts_for_its_slot(name: str) -> None:
             late.learn(k, s)
         prompt.choose()
         late.choose()
-        np.testing.assert_allclose(late.state.chains.model, prompt.state.chains.model, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(late.state.chains.belief, prompt.state.chains.belief, rtol=0, atol=1e-12)
         for station in (prompt, late):
             for k in range(3):
                 station.learn(k, 0)
@@ -305,7 +305,7 @@ def test_index_is_whittle_index_or_probability_of_the_better_state(look_ahead: b
     rng, better = np.random.default_rng(2), set()
     for _ in range(200):
         station.choose()
-        P, model, pays = station.state.chains.P[1], station.state.chains.model[1], station.state.pays[1, :2]
+        P, model, pays = station.state.chains.P[1], station.state.chains.belief[1], station.state.pays[1, :2]
         one = int(pays[1] >= pays[0])
         better.add(one)
         w = model[one]
@@ -313,7 +313,7 @@ def test_index_is_whittle_index_or_probability_of_the_better_state(look_ahead: b
             w = whittle(P[1 - one, one], P[one, 1 - one], w)
         assert station.slot.indices[1] == pytest.approx(pays.min() + np.ptp(pays) * w, abs=1e-12)
         # There is no look-ahead with three states.
-        three = station.state.chains.model[0] @ station.state.pays[0]
+        three = station.state.chains.belief[0] @ station.state.pays[0]
         assert station.slot.indices[0] == pytest.approx(three, abs=1e-12)
         if station.t > 100:
             for k in (0, 1):
