@@ -103,8 +103,8 @@ def test_skipped_slots_advance_the_belief() -> None:
             if t in (2, 9, 10):
                 some_slots.t = t - 1
                 some_slots.choose()
-                model, expected = some_slots.state.chains.belief, every_slot.state.chains.belief
-                np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+                belief, expected = some_slots.state.chains.belief, every_slot.state.chains.belief
+                np.testing.assert_allclose(belief, expected, rtol=0, atol=1e-12)
 
 
 def test_repeated_slot_does_not_advance_the_belief() -> None:
@@ -305,10 +305,10 @@ def test_index_is_whittle_index_or_probability_of_the_better_state(look_ahead: b
     rng, better = np.random.default_rng(2), set()
     for _ in range(200):
         station.choose()
-        P, model, pays = station.state.chains.P[1], station.state.chains.belief[1], station.state.pays[1, :2]
+        P, belief, pays = station.state.chains.P[1], station.state.chains.belief[1], station.state.pays[1, :2]
         one = int(pays[1] >= pays[0])
         better.add(one)
-        w = model[one]
+        w = belief[one]
         if look_ahead:
             w = whittle(P[1 - one, one], P[one, 1 - one], w)
         assert station.slot.indices[1] == pytest.approx(pays.min() + np.ptp(pays) * w, abs=1e-12)
