@@ -18,6 +18,8 @@ hypothesis.settings.load_profile("idleband")
 
 ROOT = Path(__file__).parent.parent
 
+collect_ignore = ["data"]  # files of version 0.1
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if "IDLEBAND_CACHE_DIR" not in os.environ:  # the first process; workers and subprocesses inherit it
@@ -43,9 +45,54 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Grouped:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run tests of policies first, so that each loop is compiled once and found in the shared folder by other tests.
 
-    The policies that take longest to compile come first.
+    The policies that take longest to compile come first. Tests in files that compile much or start many processes are
+    marked as slow.
     """
     items.sort(key=lambda item: turn_of(group_of(item.nodeid)))
+    for item in items:
+        if is_slow(item.nodeid):
+            item.add_marker(pytest.mark.slow)
+
+
+# Folders and files whose tests `make check` leaves out, and the files in these folders that it includes.
+SLOW = (
+    "tests/contracts/",
+    "tests/paper/",
+    "tests/policies/",
+    "tests/service/",
+    "tests/allocator/test_serialization.py",
+    "tests/cli/test_commands.py",
+    "tests/cli/test_faults.py",
+    "tests/cli/test_reproduce.py",
+    "tests/experiments/test_killed.py",
+    "tests/experiments/test_study.py",
+    "tests/kernels/test_compile.py",
+    "tests/kernels/test_covariance.py",
+    "tests/scenario/test_perturbation.py",
+    "tests/scenario/test_user_models.py",
+    "tests/simulation/test_loop.py",
+    "tests/simulation/test_precompile.py",
+    "tests/simulation/test_prediction_error.py",
+)
+FAST = (
+    "tests/paper/test_plan.py",
+    "tests/paper/test_readings.py",
+    "tests/paper/test_summary.py",
+    "tests/policies/test_constructors.py",
+    "tests/policies/test_discounted.py",
+    "tests/policies/test_index_policies.py",
+    "tests/policies/test_regenerative.py",
+    "tests/service/test_client.py",
+    "tests/service/test_journal.py",
+    "tests/service/test_live_view.py",
+    "tests/service/test_metrics.py",
+    "tests/service/test_middleware.py",
+)
+
+
+def is_slow(nodeid: str) -> bool:
+    """Return whether a test is left out of `make check`."""
+    return nodeid.startswith(SLOW) and not nodeid.startswith(FAST)
 
 
 def group_of(nodeid: str) -> str:
