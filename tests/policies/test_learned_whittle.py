@@ -62,7 +62,8 @@ def test_states_are_reduced_to_good_and_bad(name: str) -> None:
 
     Under the additive reward they are the mean rewards of the states.
     """
-    additive = Station(name, M=2, scenario={**LUMPED, "reward": "additive"}).state.channels.total
+    state_rewards = {"reward": "additive", "rewards": [[1.0, 0.4, 0.6], [0.7]]}
+    additive = Station(name, M=2, scenario={**LUMPED, **state_rewards}).state.channels.total
     np.testing.assert_allclose([*additive[0], additive[1, 1]], [0.4, 0.8, 0.7])
     station = Station(name, M=2, scenario=LUMPED)
     channels = station.state.channels

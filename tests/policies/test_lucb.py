@@ -174,7 +174,7 @@ def test_settings_of_c2ucb() -> None:
     expected = {"target": "reward", "base": "none", "estimate": "add", "width": "optimistic", "frame": "slot"}
     expected |= {"explore_first": False, "replace": "off", "shared": True}
     assert expected.items() <= values.items()
-    with pytest.raises(ib.InputError, match="what it predicts is no perturbation"):
+    with pytest.raises(ib.InputError, match="it does not predict the perturbation"):
         ib.learned("S1", "c2ucb", horizon=10, replications=1)
 
 

@@ -31,7 +31,7 @@ def test_text_fits_80_columns(rows: list[Row]) -> None:
 
 
 def test_knowledge_is_shown_by_letters(rows: list[Row]) -> None:
-    head = ranking_text(rows).split("\n")[2 : 4 + len(rows)]
+    head = ranking_text(rows).split("\n")[3 : 3 + len(rows)]
     letters = {line.split()[0]: line.split()[-1] for line in head}
     assert letters["mp-ucb"] == "-"
     assert letters["oracle-belief"] == "CP"

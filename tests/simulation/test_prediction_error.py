@@ -330,7 +330,7 @@ def test_learned_chains_list_channels_and_true_probabilities() -> None:
 
 
 def test_learned_chains_refuse_policies_without_chains() -> None:
-    with pytest.raises(ib.InputError, match="mp-ucb: keeps no chains"):
+    with pytest.raises(ib.InputError, match="mp-ucb: has no learned chains"):
         ib.learned_chains(ib.simulate("S1", "mp-ucb", horizon=10, replications=1))
     with pytest.raises(ib.InputError, match="level"):
         ib.learned_chains(ib.simulate("S1", "mp-belief", horizon=10, replications=1), 1.5)

@@ -31,12 +31,12 @@ PRESETS: Mapping[str, Preset] = {
         (0.01, 0.1, 0.02, 0.3, 0.04, 0.5, 0.06, 0.7, 0.08, 0.9),
         (0.09, 0.9, 0.08, 0.7, 0.06, 0.5, 0.04, 0.3, 0.02, 0.1),
         (0.19, 0.19, 0.28, 0.37, 0.46, 0.55, 0.64, 0.73, 0.82, 0.91),
-        "ch1, ch3, ..., ch9 slow, the others independent; ch1 and ch2 have equal means",
+        "ch1, ch3, ..., ch9 slow, the others independent; ch1 and ch2 equal in mean",
     ),
     "S4": Preset(
         (0.02, 0.04, 0.04, 0.5, 0.06, 0.05, 0.7, 0.8, 0.9, 0.9),
         (0.03, 0.03, 0.04, 0.4, 0.05, 0.06, 0.6, 0.7, 0.8, 0.9),
         (0.46, 0.614, 0.55, 0.6, 0.591, 0.509, 0.585, 0.58, 0.577, 0.55),
-        "close means; ch7 to ch10 negatively correlated; ch3 and ch10 have equal means",
+        "close means; ch7 to ch10 negatively correlated; ch3 and ch10 equal in mean",
     ),
 }
