@@ -89,7 +89,8 @@ def test_report_and_plot_use_stored_results_only(ok: Callable[..., str], reprodu
     cells = [line.split("MP-LUCB  ")[1].split() for line in text.splitlines() if "MP-LUCB  " in line]
     rows = csv.DictReader(io.StringIO((stored / "claims.csv").read_text()))
     verdicts = [row["verdict"] for row in rows if row["reference"] == "static or contextual regret"]
-    assert cells == [["-", "-", "-", "-", verdict, "-"] for verdict in verdicts]
+    letters = {"holds": "+", "fails": "x", "undecided": "~"}
+    assert cells == [["-", "-", "-", "-", letters[verdict], "-"] for verdict in verdicts]
 
     shutil.rmtree(stored / "figures")
     assert ok("plot", stored) == "out/figures/figure4.png\n"

@@ -84,10 +84,11 @@ def test_watch_follows_the_allocator(service: str, page: Tab) -> None:
     page.until("document.querySelectorAll('#chart path.line[d^=M]').length === 3")
 
 
-def test_watch_shows_channel_indices_from_zero(service: str, page: Tab) -> None:
+def test_watch_shows_names_and_indices_from_zero(service: str, page: Tab) -> None:
+    """The names are those of the station's scenario."""
     open_watch(page, f"{service}/")
-    names = page.value("[...document.querySelectorAll('#rows th span')].map((one) => one.textContent).join()")
-    assert names == "0,1,2,3,4,5,6,7,8,9"
+    rows = page.value("[...document.querySelectorAll('#rows th')].map((one) => one.textContent).join()")
+    assert rows == ",".join(f"ch{k + 1} {k}" for k in range(10))
 
 
 def test_watch_shows_channel_names(service: str, page: Tab) -> None:
