@@ -197,7 +197,7 @@ def test_map_shows_the_margin_over_the_best_baseline(drawn: dict[str, ReportFigu
 PANELS = {"figure1": 8, "figure2": 8, "figure3": 6, "figure4": 5, "map": 4}
 LEGENDS = {
     "figure1": [*BASELINES, *ROLES, "genie"],
-    "figure2": ["outside the best fixed set", "M better ones, given the contexts"],
+    "figure2": ["outside the best fixed set", "M channels were better, given the contexts"],
     "figure3": ["static reference", "contextual reference", "table reference"],
     "map": ["over the best baseline, tuned", "over the best baseline, textbook"],
     "reading": [*BASELINES, *ROLES],
