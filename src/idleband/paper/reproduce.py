@@ -45,11 +45,11 @@ def reproduce(
     guess = {(reading.key, preset): _any_choice(reading) for reading, preset in tuned}
     progress.expect(sum(_slots(planned) for planned in [*tuning.values(), *_reported(size, parts, guess)]))
 
-    def run_all(planned: Sequence[PlannedStudy], progress: Progress) -> list[Study]:
+    def run_all(planned: Sequence[PlannedStudy], compiling: Progress) -> list[Study]:
         requests = [
             StudyRequest(one.experiment, out / STUDIES / one.folder, _Weighted(one, progress)) for one in planned
         ]
-        return run_experiments(requests, threads=threads, progress=progress)
+        return run_experiments(requests, threads=threads, progress=compiling)
 
     with _network_ahead(out, _reported(size, parts, guess)) as wait:
         studies = run_all(list(tuning.values()), progress)
@@ -76,7 +76,7 @@ class _Weighted(Progress):
 
 
 class _Waiting(Progress):
-    """Observer that waits for the second process before the loop of MP-NUCB is compiled here."""
+    """Observer of compilations that waits for the second process before the loop of MP-NUCB is compiled here."""
 
     def __init__(self, progress: Progress, wait: Callable[[], None]) -> None:
         self.progress, self.wait = progress, wait
