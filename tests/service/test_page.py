@@ -124,6 +124,7 @@ def test_watch_explains_slots_of_the_strip(service: str, page: Tab) -> None:
     assert page.text("#why").startswith(f"Slot {slot}: ")
     assert page.value("document.querySelectorAll('#terms tr').length") == 10
     assert "mean reward" in page.text("#terms-note")
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)  # the page moves under a pointer that stays
     page.value("document.querySelector('#strip').focus()")
     page.press("ArrowLeft")
     page.press("Enter")
