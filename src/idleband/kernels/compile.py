@@ -61,17 +61,11 @@ def compiler() -> Any:
     return numba
 
 
-# For functions that only compiled code calls: the wrapper for Python, which unpacks every array of a state, would be
-# half of the work of compiling them.
-NO_WRAPPERS: Mapping[str, Any] = types.MappingProxyType({"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
-
-
 class LazyFunction:
     """A function that is compiled at its first use.
 
     It can be called, and it can be used inside other compiled functions: Numba asks for the attribute `_numba_type_`
-    of a global that it has no type for (a private interface, checked by tests/test_private_interfaces.py). There it is
-    compiled without a wrapper for Python.
+    of a global that it has no type for (a private interface, checked by tests/test_private_interfaces.py).
     """
 
     _building = Lock()
@@ -81,11 +75,10 @@ class LazyFunction:
         self.py_func = function
         self._options = options
         self._dispatcher: Any = None
-        self._inner: Any = None
 
     @property
     def dispatcher(self) -> Any:
-        """The function as an object of Numba, to be called from Python."""
+        """The function as an object of Numba."""
         if self._dispatcher is None:
             numba = compiler()
             with self._building:
@@ -95,12 +88,7 @@ class LazyFunction:
 
     @property
     def _numba_type_(self) -> Any:
-        if self._inner is None:
-            numba = compiler()
-            with self._building:
-                if self._inner is None:
-                    self._inner = numba.njit(forceinline=True, **NO_WRAPPERS, **self._options)(self.py_func)
-        return self._inner._numba_type_
+        return self.dispatcher._numba_type_
 
     def __call__(self, *arguments: Any) -> Any:
         return (self._dispatcher or self.dispatcher)(*arguments)
