@@ -12,6 +12,7 @@ from llvmlite.binding import ExecutionEngine
 from xdist.scheduler import LoadScopeScheduling
 
 from idleband.kernels.compile import ALLOCATING, INTERPRETED, OPTIONS, LazyFunction, compiler, jit
+from idleband.kernels.inner_compiler import InnerLibrary
 from idleband.kernels.interrupt import CALLBACK_PREFIX
 
 
@@ -33,6 +34,18 @@ def test_numba_accepts_a_lazy_function_in_compiled_code() -> None:
     numba = compiler()
     assert isinstance(numba.typeof(double), numba.types.Dispatcher), "kernels/compile.py: `_numba_type_` is not used"
     assert numba.njit(lambda x: double(x) + 1)(3) == 7
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+def test_inner_functions_are_lowered_without_machine_code() -> None:
+    half: Any = jit(lambda x: x / 2)
+    quarter: Any = jit(lambda x: half(half(x)))
+    numba = compiler()
+    assert numba.njit(lambda x: quarter(x) + 1)(8.0) == 3.0
+    assert quarter(8.0) == 2.0, "called from Python, it is compiled with a wrapper"
+    (inner,) = quarter._numba_type_.dispatcher.overloads.values()
+    assert isinstance(inner.library, InnerLibrary), "kernels/inner_compiler.py: the library is not used"
+    assert inner.library.get_pointer_to_function(inner.fndesc.llvm_func_name) == 0
 
 
 def test_names_of_llvmlite_callbacks() -> None:

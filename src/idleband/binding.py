@@ -78,7 +78,7 @@ def bind_policy(
     plain = {key: getattr(f, "py_func", f) for key, f in functions.items()}
     for allocates in (True,) if more.allocates else (False, True):
         try:
-            jitted = {key: compile.jit(f, allocates=allocates) for key, f in plain.items()} | more.functions
+            jitted = {key: compile.jit_user(f, allocates=allocates) for key, f in plain.items()} | more.functions
             own_name = name + "_allocates" * allocates
             run = compile.specialise(kernel, own_name, jitted, cached=cached, allocates=allocates)
             compile.call(run, *trial)

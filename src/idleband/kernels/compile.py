@@ -65,44 +65,58 @@ class LazyFunction:
     """A function that is compiled at its first use.
 
     It can be called, and it can be used inside other compiled functions: Numba asks for the attribute `_numba_type_`
-    of a global that it has no type for (a private interface, checked by tests/test_private_interfaces.py).
+    of a global that it has no type for (a private interface, checked by tests/test_private_interfaces.py). The two
+    uses are compiled separately; see `inner_compiler`.
     """
 
     _building = Lock()
 
-    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any], inner: bool) -> None:
         update_wrapper(self, function)
         self.py_func = function
         self._options = options
-        self._dispatcher: Any = None
+        self._inner = inner  # whether `inner_compiler` can compile it
+        self._dispatchers: dict[bool, Any] = {}  # by whether it is called from compiled code
+
+    def _dispatcher(self, inner: bool) -> Any:
+        if inner not in self._dispatchers:
+            numba = compiler()
+            with self._building:
+                if inner not in self._dispatchers:
+                    more = _inner_options() if inner else {"forceinline": True}
+                    self._dispatchers[inner] = numba.njit(**more, **self._options)(self.py_func)
+        return self._dispatchers[inner]
 
     @property
     def dispatcher(self) -> Any:
-        """The function as an object of Numba."""
-        if self._dispatcher is None:
-            numba = compiler()
-            with self._building:
-                if self._dispatcher is None:
-                    self._dispatcher = numba.njit(forceinline=True, **self._options)(self.py_func)
-        return self._dispatcher
+        """The function as an object of Numba that can be called from Python."""
+        return self._dispatcher(inner=False)
 
     @property
     def _numba_type_(self) -> Any:
-        return self.dispatcher._numba_type_
+        return self._dispatcher(inner=self._inner)._numba_type_
 
     def __call__(self, *arguments: Any) -> Any:
-        return (self._dispatcher or self.dispatcher)(*arguments)
+        return self._dispatcher(inner=False)(*arguments)
 
     def __repr__(self) -> str:
         return f"<kernel {self.py_func.__module__}.{self.py_func.__qualname__}>"
 
 
-def jit(function: F, *, allocates: bool = False) -> F:
-    """Compile a function at its first use (never, under `NUMBA_DISABLE_JIT=1`).
+def _inner_options() -> dict[str, Any]:
+    from idleband.kernels.inner_compiler import INNER_OPTIONS
 
-    `allocates` is for users' policies that create arrays.
-    """
-    return function if INTERPRETED else cast(F, LazyFunction(function, ALLOCATING if allocates else OPTIONS))
+    return INNER_OPTIONS
+
+
+def jit(function: F) -> F:
+    """Compile a function of the package at its first use (never, under `NUMBA_DISABLE_JIT=1`)."""
+    return function if INTERPRETED else cast(F, LazyFunction(function, OPTIONS, inner=True))
+
+
+def jit_user(function: F, *, allocates: bool) -> F:
+    """Compile a user's function at its first use; `allocates` allows it to create arrays."""
+    return function if INTERPRETED else cast(F, LazyFunction(function, ALLOCATING if allocates else OPTIONS, inner=False))
 
 
 def resolved(function: Any) -> Any:
@@ -159,7 +173,7 @@ def is_cached(name: str) -> bool:
 
 def bind(function: Callable[..., Any], bindings: Mapping[str, Any], *, allocates: bool = False) -> Any:
     """Return the same copy of a function that is called from a loop instead of from Python."""
-    return jit(_clone(function, function.__name__, bindings), allocates=allocates)
+    return jit_user(_clone(function, function.__name__, bindings), allocates=allocates)
 
 
 def reason(error: Exception) -> str:

@@ -129,7 +129,7 @@ class UserModel(PerturbationModel):
         for allocates in (False, True):
             name = f"perturb_{self.key}" + "_allocates" * allocates
             try:
-                function = compile.jit(self.value, allocates=allocates)
+                function = compile.jit_user(self.value, allocates=allocates)
                 bindings = {"value": function, "SMALLEST": low - slack, "LARGEST": high + slack}
                 alone = compile.specialise(perturb, name, bindings, cached=self.cacheable, allocates=allocates)
                 compile.call(alone, self.number, np.zeros((0, 1)), np.zeros((0, 1)), np.zeros(0), np.zeros(FAULT))
