@@ -5,6 +5,7 @@ scenario + policies -> experiment -> simulate -> results -> figures, and `Alloca
 Names are imported at their first use, so that a command which needs only some of them starts quickly.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,8 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = getattr(import_module(_MODULES[name]), name)
     else:
-        raise AttributeError(f"module 'idleband' has no attribute {name!r}")
+        message = f"module 'idleband' has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])  # Python then suggests a similar name
     globals()[name] = value
     return value
 

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -56,6 +57,15 @@ def usual_seconds(policy: Policy) -> int:
     return USUAL_SECONDS.get(policy.select.__module__.rpartition(".")[2], OTHERWISE)
 
 
+def _announce(policy: Policy) -> None:
+    """Say that a policy is compiled and how long that usually takes: in the log, or where a person waits."""
+    text = f"compiling {policy.name}, usually {usual_seconds(policy)} s, once"
+    if log.isEnabledFor(logging.INFO) and log.hasHandlers():
+        log.info(text)
+    elif sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        print(f"idleband: {text}", file=sys.stderr)
+
+
 def bind_policy(
     kernel: Callable[..., Any],
     name: str,
@@ -70,7 +80,7 @@ def bind_policy(
     """
     cached = policy.cacheable and more.cacheable
     if not (cached and compile.is_cached(name)):
-        log.info("compiling %s, usually %d s, once", policy.name, usual_seconds(policy))
+        _announce(policy)
     if policy.source is None:
         run = compile.specialise(kernel, name, functions | more.functions, cached=cached, allocates=more.allocates)
         compile.call(run, *trial)

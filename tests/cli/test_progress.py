@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from idleband.cli import progress
-from idleband.cli.progress import ProgressBar, usual_seconds
+from idleband.cli.progress import ProgressBar
 
 
 @pytest.fixture
@@ -26,11 +26,11 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return text
 
 
-def test_compilation_is_announced_with_its_usual_time(shown: io.StringIO) -> None:
+def test_policy_being_prepared_is_shown(shown: io.StringIO) -> None:
     with ProgressBar() as bar:
         bar.expect(1000)
         bar.compiling("mp-nucb")
-    assert f"compiling mp-nucb (once, up to {usual_seconds('mp-nucb')} s)" in shown.getvalue()
+    assert "preparing mp-nucb" in shown.getvalue()
 
 
 def test_messages_are_printed_if_announce_is_set(capsys: pytest.CaptureFixture[str]) -> None:

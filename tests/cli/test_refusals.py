@@ -17,8 +17,8 @@ from tests.own_policy import MINE
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "required: command"),
-        ("fly", "invalid choice: 'fly'"),
+        ("fly", "unknown command 'fly'"),
+        ("polices", "did you mean 'policies'?"),
         ("run", "required: SCENARIO|FILE.toml"),
         ("run S1 --speed 3", "unrecognized arguments: --speed 3"),
         ("run S5", "unknown scenario 'S5'"),

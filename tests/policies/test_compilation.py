@@ -1,6 +1,7 @@
 """Compilation of users' policies: conversions that compile, warnings, and `compiled="require"`."""
 
 import logging
+import sys
 import warnings
 from pathlib import Path
 
@@ -30,6 +31,7 @@ NOT_COMPILED = "k if object() else 0"
 
 
 def own_policy(folder: Path, index: str, options: str = "") -> str:
+    folder.mkdir(exist_ok=True)
     path = folder / "mine.py"
     text = TEMPLATE.format(index=index, options=options)
     path.write_text(f"{text}# {folder}\n")  # no other test has compiled this text
@@ -98,5 +100,15 @@ def test_policy_that_requires_compilation_is_refused_if_it_fails(tmp_path: Path)
 def test_first_compilation_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "idleband"):
         ib.simulate("S1", own_policy(tmp_path, "k"), horizon=5, replications=1)
-    assert [record.message for record in caplog.records] == ["compiling Own, usually 10 s, once"]
+    assert [record.message for record in caplog.records] == [f"compiling Own, usually {binding.OTHERWISE} s, once"]
     assert binding.usual_seconds(ib.policy("mp-nucb").policy) > binding.usual_seconds(ib.policy("mp-ucb").policy)
+
+
+def test_first_compilation_is_announced_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = f"idleband: compiling Own, usually {binding.OTHERWISE} s, once\n"
+    for terminal in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)  # noqa: B023
+        ib.simulate("S1", own_policy(tmp_path / str(terminal), "k"), horizon=5, replications=1)
+        assert capsys.readouterr().err == (expected if terminal else "")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from idleband.cli.parser import build_parser
-from idleband.errors import CompilationWarning, IdlebandError, InputError
+from idleband.errors import CompilationWarning, IdlebandError, InputError, unknown
 
 # Status codes of the process.
 SUCCESS, FAILURE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     warnings.simplefilter("ignore", CompilationWarning)  # results contain a note instead
     try:
         try:
-            options = build_parser().parse_args(arguments)
+            given = sys.argv[1:] if arguments is None else list(arguments)
+            _check_command(given)
+            options = build_parser().parse_args(given or ["--help"])
             module, function = COMMANDS[options.command]
             getattr(importlib.import_module(f"idleband.cli.{module}"), function)(options)
         finally:
@@ -68,6 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _exit(f"not enough memory: {error or 'fewer channels or threads need less'}", FAILURE)
     except KeyboardInterrupt:
         _exit("interrupted; finished work is kept, and the same command continues from there", INTERRUPTED)
+
+
+def _check_command(given: list[str]) -> None:
+    """Refuse an unknown command with a suggestion."""
+    if given and not given[0].startswith("-") and given[0] not in COMMANDS:
+        raise unknown("command", given[0], COMMANDS)
 
 
 def _exit(message: str, status: int) -> NoReturn:

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, NoReturn
 
@@ -27,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         self.arguments: list[argparse.Action] = []
-        self.commands: dict[str, Parser] = {}
+        self.commands: Mapping[str, Parser] = {}
         self.summary = ""  # one line, for a command
         super().__init__(allow_abbrev=False, **settings)
 
@@ -65,6 +66,7 @@ def build_parser() -> Parser:
     _add_paper(commands)
     _add_serve(commands)
     _add_information(commands)
+    parser.commands = commands.choices
     return parser
 
 
@@ -72,6 +74,7 @@ def _add(commands: Any, name: str, summary: str, details: str = "") -> Parser:
     command: Parser = commands.add_parser(
         name, help=summary, description=f"{summary[0].upper()}{summary[1:]}. {details}"
     )
+    command.summary = summary
     return command
 
 

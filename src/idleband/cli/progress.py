@@ -10,10 +10,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Display
     from rich.progress import TaskID
 
-# Policies whose loops take longer than this to compile for the first time, with the usual seconds.
-USUAL_SECONDS = 20
-SLOW_SECONDS = {"nucb": 90, "neural": 90}
-
 
 class ProgressBar(Progress):
     """A progress bar with rate and time left on stderr, shown only where stderr is a terminal.
@@ -44,8 +40,8 @@ class ProgressBar(Progress):
         self._update(total=self.total)
 
     def compiling(self, policy: str) -> None:
-        """Show which policy is compiled and how long that usually takes."""
-        self._update(description=f"compiling {policy} (once, up to {usual_seconds(policy)} s)")
+        """Show which policy is prepared; a line above the bar says if it is compiled."""
+        self._update(description=f"preparing {policy}")
 
     def advance(self, slots: float) -> None:
         """Move the bar."""
@@ -63,15 +59,6 @@ class ProgressBar(Progress):
             if not self.display.live.is_started:
                 self.display.start()
             self.display.update(self.task, **changes)
-
-
-def usual_seconds(policy: str) -> int:
-    """Return how long the first compilation of a policy usually takes, in seconds.
-
-    >>> usual_seconds("mp-ucb") < usual_seconds("mp-nucb")
-    True
-    """
-    return next((seconds for part, seconds in SLOW_SECONDS.items() if part in policy), USUAL_SECONDS)
 
 
 def _display(rate: bool) -> "Display":
