@@ -116,7 +116,8 @@ def jit(function: F) -> F:
 
 def jit_user(function: F, *, allocates: bool) -> F:
     """Compile a user's function at its first use; `allocates` allows it to create arrays."""
-    return function if INTERPRETED else cast(F, LazyFunction(function, ALLOCATING if allocates else OPTIONS, inner=False))
+    options = ALLOCATING if allocates else OPTIONS
+    return function if INTERPRETED else cast(F, LazyFunction(function, options, inner=False))
 
 
 def resolved(function: Any) -> Any:
