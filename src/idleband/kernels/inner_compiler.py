@@ -28,7 +28,7 @@ class NoEnvironments:
         pass
 
 
-class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
+class InnerLibrary(JITCodeLibrary):
     """LLVM code of one function and its callees, to be linked into the library of a caller."""
 
     @property
@@ -50,7 +50,7 @@ class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
-class UseInnerLibrary(LoweringPass):  # type: ignore[misc]
+class UseInnerLibrary(LoweringPass):
     """Provide the library into which the following pass lowers the function."""
 
     _name = "idleband_inner_library"
@@ -63,7 +63,7 @@ class UseInnerLibrary(LoweringPass):  # type: ignore[misc]
         return False
 
 
-class InnerCompiler(CompilerBase):  # type: ignore[misc]
+class InnerCompiler(CompilerBase):
     """Numba's default pipeline with `InnerLibrary`."""
 
     def define_pipelines(self) -> list[Any]:
