@@ -71,11 +71,11 @@ class LazyFunction:
 
     _building = Lock()
 
-    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any], inner: bool) -> None:
+    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any], own: bool) -> None:
         update_wrapper(self, function)
         self.py_func = function
         self._options = options
-        self._inner = inner  # whether `inner_compiler` can compile it
+        self._own = own  # whether it is a function of the package, not a user's
         self._dispatchers: dict[bool, Any] = {}  # by whether it is called from compiled code
 
     def _dispatcher(self, inner: bool) -> Any:
@@ -83,8 +83,8 @@ class LazyFunction:
             numba = compiler()
             with self._building:
                 if inner not in self._dispatchers:
-                    more = _inner_options() if inner else {"forceinline": True}
-                    self._dispatchers[inner] = numba.njit(**more, **self._options)(self.py_func)
+                    more = _inner_options(self._own) if inner else {}
+                    self._dispatchers[inner] = numba.njit(forceinline=True, **more, **self._options)(self.py_func)
         return self._dispatchers[inner]
 
     @property
@@ -94,7 +94,7 @@ class LazyFunction:
 
     @property
     def _numba_type_(self) -> Any:
-        return self._dispatcher(inner=self._inner)._numba_type_
+        return self._dispatcher(inner=True)._numba_type_
 
     def __call__(self, *arguments: Any) -> Any:
         return self._dispatcher(inner=False)(*arguments)
@@ -103,21 +103,21 @@ class LazyFunction:
         return f"<kernel {self.py_func.__module__}.{self.py_func.__qualname__}>"
 
 
-def _inner_options() -> dict[str, Any]:
-    from idleband.kernels.inner_compiler import INNER_OPTIONS
+def _inner_options(own: bool) -> dict[str, Any]:
+    from idleband.kernels.inner_compiler import InnerCompiler
 
-    return INNER_OPTIONS
+    return {"no_cpython_wrapper": True, "no_cfunc_wrapper": True} | ({"pipeline_class": InnerCompiler} if own else {})
 
 
 def jit(function: F) -> F:
     """Compile a function of the package at its first use (never, under `NUMBA_DISABLE_JIT=1`)."""
-    return function if INTERPRETED else cast(F, LazyFunction(function, OPTIONS, inner=True))
+    return function if INTERPRETED else cast(F, LazyFunction(function, OPTIONS, own=True))
 
 
 def jit_user(function: F, *, allocates: bool) -> F:
     """Compile a user's function at its first use; `allocates` allows it to create arrays."""
     options = ALLOCATING if allocates else OPTIONS
-    return function if INTERPRETED else cast(F, LazyFunction(function, options, inner=False))
+    return function if INTERPRETED else cast(F, LazyFunction(function, options, own=False))
 
 
 def resolved(function: Any) -> Any:
@@ -157,11 +157,11 @@ def specialise(
     options = ALLOCATING if allocates else OPTIONS
     folder = cache_folder() if cached else None
     if folder is None:
-        return numba.njit(**options)(clone)
+        return numba.njit(no_cfunc_wrapper=True, **options)(clone)
     config: Any = numba.config
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
     try:
-        return numba.njit(cache=True, **options)(clone)
+        return numba.njit(cache=True, no_cfunc_wrapper=True, **options)(clone)
     finally:
         config.CACHE_DIR = before
 

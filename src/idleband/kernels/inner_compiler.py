@@ -7,7 +7,7 @@ and translated once, with everything inlined. The loop of MP-NUCB then compiles 
 runs as fast.
 
 The compiled functions have no environment, so they cannot print or raise exceptions with values computed at run time.
-Users' functions are therefore compiled by Numba's own pipeline.
+Users' functions are therefore compiled by Numba's own pipeline, only without the wrappers.
 
 This module uses private interfaces of Numba (the methods of `InnerLibrary`), checked by
 tests/test_private_interfaces.py.
@@ -71,12 +71,3 @@ class InnerCompiler(CompilerBase):
         passes.add_pass_after(UseInnerLibrary, IRLegalization)
         passes.finalize()
         return [passes]
-
-
-# Options of numba.njit.
-INNER_OPTIONS = {
-    "pipeline_class": InnerCompiler,
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-    "forceinline": True,
-}
