@@ -174,7 +174,8 @@ def is_cached(name: str) -> bool:
 
 def bind(function: Callable[..., Any], bindings: Mapping[str, Any], *, allocates: bool = False) -> Any:
     """Return the same copy of a function that is called from a loop instead of from Python."""
-    return jit_user(_clone(function, function.__name__, bindings), allocates=allocates)
+    clone = _clone(function, function.__name__, bindings)
+    return clone if INTERPRETED else LazyFunction(clone, ALLOCATING if allocates else OPTIONS, own=True)
 
 
 def reason(error: Exception) -> str:
