@@ -4,6 +4,7 @@ import datetime
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ ISO = re.compile(
     r"(\d{4})[-/](\d\d?)[-/](\d\d?)(?:[T ,]\s*(\d\d?):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?)?\s*(Z|UTC|[+-]\d\d:?\d\d)?"
 )
 YEARS = (1970, 2200)
+FOLLOW = 0.1  # share of the difference by which the phase of slots follows the times
 
 
 def parse_time(text: str) -> float | None:
@@ -105,9 +107,9 @@ def clock_of(
         note = f"the times in the file do not determine the slot; it is taken as {slot_s or 1.0:g} s"
         return Clock(slot_s or 1.0, np.arange(len(t)), start, () if slot_s else (note,))
     middle = float(np.median(steps))
-    measured = float(np.mean(steps[steps <= 2 * middle])) if middle > 0 else float((t[-1] - t[0]) / len(steps))
-    missing = np.floor((steps - resolution) / measured + 0.5).astype(np.int64) - 1
-    missing = np.maximum(missing, 0)
+    regular = steps[steps <= 1.5 * middle + resolution]
+    measured = float(np.mean(regular)) if middle > 0 else float((t[-1] - t[0]) / len(steps))
+    missing = _missing(t, measured)
     if (long := np.flatnonzero(missing > max_gap)).size:
         place = places[int(long[0]) + 1]
         raise InputError(
@@ -117,12 +119,22 @@ def clock_of(
     slots = np.concatenate([[0], np.cumsum(missing + 1)])
     absent = int(missing.sum())
     notes = (f"{absent} sweep{'s' * (absent > 1)} missing by the times in the file",) if absent else ()
-    return Clock(_tidy(measured), slots, start, notes)
+    return Clock(float(f"{(t[-1] - t[0]) / slots[-1]:.6g}"), slots, start, notes)
 
 
-def _tidy(seconds: float) -> float:
-    """Round a measured duration to six digits, or to a whole number that is within one part in a million."""
-    return float(f"{seconds:.6g}")
+def _missing(times: Any, slot_s: float) -> Ints:
+    """Return how many slots are missing before each sweep but the first.
+
+    The phase of the slots follows the times slowly, so that neither rounded times nor a small error of `slot_s` add up.
+    """
+    found = np.zeros(len(times) - 1, np.int64)
+    phase = times[0]
+    for i, time in enumerate(times[1:].tolist()):
+        passed = max(1, round((time - phase) / slot_s))
+        found[i] = passed - 1
+        phase += passed * slot_s
+        phase += FOLLOW * (time - phase)
+    return found
 
 
 def slot_multiple(wanted: float, measured: float) -> int:

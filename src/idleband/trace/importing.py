@@ -23,7 +23,7 @@ from idleband.trace.metadata import MAX_SLOT_S, Metadata
 from idleband.trace.missing import LIMIT, MAX_FILL, Filler
 from idleband.trace.parquet import write_trace
 from idleband.trace.recording import VALUES, Chunk, ImportOptions, Recording
-from idleband.trace.selection import select_channels
+from idleband.trace.selection import active_channels, select_channels
 from idleband.trace.spool import Spool
 from idleband.trace.threshold import ThresholdRule, reward_rule, sample_step
 
@@ -61,6 +61,7 @@ def imported(
     threshold: Any = None,
     slot_s: Any = None,
     channels: Any = None,
+    occupancy: Any = None,
     values: str | None = None,
     bins: Any = None,
     link: str | None = None,
@@ -112,9 +113,26 @@ def imported(
             notes=(*metadata.notes, *recording.notes),
         )
         decided, layers = decide(spool, metadata, recording.layers, rule, threshold)
-        yield Imported(
-            name, decided, layers, spool.T, lambda: with_busy(spool, decided, threshold), recording.dimension
-        )
+        kept: Sequence[int] = range(decided.K)
+        if occupancy is not None:
+            share = sum(chunk["busy"].sum(axis=0) for chunk in with_busy(spool, decided, threshold)) / spool.T
+            kept = active_channels(share, kept, occupancy, "--occupancy")
+
+        def chunks() -> Iterator[Chunk]:
+            every = with_busy(spool, decided, threshold)
+            return every if occupancy is None else _columns(every, kept, recording.dimension)
+
+        yield Imported(name, decided.select(kept), layers, spool.T, chunks, recording.dimension)
+
+
+def _columns(chunks: Iterator[Chunk], channels: Sequence[int], dimension: int) -> Iterator[Chunk]:
+    """Yield chunks of some channels."""
+    for chunk in chunks:
+        found = {}
+        for name, values in chunk.items():
+            shape = (len(values), -1, dimension) if name == "contexts" else values.shape
+            found[name] = values.reshape(shape)[:, list(channels)]
+        yield found
 
 
 def _format(paths: Sequence[Path], given: str | None) -> str:

@@ -32,6 +32,26 @@ def select_channels(wanted: Any, metadata: Metadata, field: str = "channels") ->
     return found
 
 
+def active_channels(occupancy: Any, channels: Sequence[int], limits: Any, field: str = "occupancy") -> tuple[int, ...]:
+    """Return the channels that are busy in more than a low and less than a high share of the slots.
+
+    `limits` is a pair of numbers, or text such as "0.02..0.98".
+
+    >>> active_channels([0.0, 0.3, 1.0], range(3), "0.02..0.98")
+    (1,)
+    """
+    try:
+        low, high = map(float, limits.split("..") if isinstance(limits, str) else limits)
+    except (TypeError, ValueError, AttributeError):
+        low, high = 1.0, 0.0
+    if not 0 <= low < high <= 1:
+        raise InputError(f"{field} = {shown(limits)}: must be two shares from 0 to 1, such as 0.02..0.98")
+    found = tuple(k for k in channels if low < occupancy[k] < high)
+    if not found:
+        raise InputError(f"{field} = {shown(limits)}: no channel is busy for such a share of the time")
+    return found
+
+
 def _range(part: str, metadata: Metadata, field: str) -> Sequence[int]:
     first, dots, last = (end.strip() for end in part.partition(".."))
     if not dots:

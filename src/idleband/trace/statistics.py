@@ -46,11 +46,12 @@ class DwellTimes:
 
     @property
     def cv2(self) -> float:
-        """Squared coefficient of variation: variance / mean^2; nan with fewer than two runs."""
+        """Squared coefficient of variation: sample variance / mean^2; nan with fewer than two runs."""
         if self.runs < 2:
             return math.nan
-        square = sum(length * length * n for length, n in self.counts.items()) / self.runs
-        return max(0.0, square / self.mean**2 - 1)
+        mean = self.mean
+        squares = math.fsum(n * (length - mean) ** 2 for length, n in self.counts.items())
+        return squares / (self.runs - 1) / mean**2
 
     @property
     def geometric_cv2(self) -> float:

@@ -16,7 +16,7 @@ from idleband.trace.metadata import MAX_SLOT_S, Metadata
 from idleband.trace.missing import LIMIT, MAX_FILL, Filler
 from idleband.trace.parquet import TraceFile, write_trace
 from idleband.trace.recording import MAX_POWER, ImportOptions
-from idleband.trace.selection import select_channels
+from idleband.trace.selection import active_channels, select_channels
 from idleband.trace.statistics import TraceStatistics, run_lengths, statistics_of
 from idleband.trace.threshold import ThresholdRule, reward_rule, sample_step
 
@@ -250,7 +250,7 @@ class Trace:
             One or more files; several are consecutive in time.
         **options
             Those of the command: `format`, `threshold`, `slot_s`, `channels`, `values`, `bins`, `link`, `fill`,
-            `source` and `license`.
+            `source`, `occupancy` and `license`.
 
         Returns
         -------
@@ -440,7 +440,7 @@ class Trace:
 
     # --- derived traces ------------------------------------------------------------------------------------------
 
-    def select(self, channels: Any = None, slots: Any = None) -> "Trace":
+    def select(self, channels: Any = None, slots: Any = None, occupancy: Any = None) -> "Trace":
         """Return a trace of some of the channels or slots.
 
         Parameters
@@ -449,6 +449,8 @@ class Trace:
             Indices from 0 or names, or text with ranges whose ends are included: "3..52", "868.1 MHz..868.5 MHz".
         slots
             A slice, or a pair (first, last) in Python's convention: from 0, the last one not included.
+        occupancy
+            A pair (low, high): keep channels that are busy in more than `low` and less than `high` of the slots.
 
         Returns
         -------
@@ -461,7 +463,9 @@ class Trace:
         >>> trace.select(channels=[0, 2], slots=(0, 2)).busy.astype(int).tolist()
         [[0, 0], [1, 0]]
         """
-        columns = range(self.K) if channels is None else select_channels(channels, self.metadata)
+        columns: Sequence[int] = range(self.K) if channels is None else select_channels(channels, self.metadata)
+        if occupancy is not None:
+            columns = active_channels(self.occupancy, columns, occupancy)
         if isinstance(slots, tuple) and len(slots) == 2:
             slots = slice(*slots)
         rows = slice(None) if slots is None else slots
@@ -517,10 +521,8 @@ class Trace:
     def __repr__(self) -> str:
         low, high = float(self.occupancy.min()), float(self.occupancy.max())
         since = f" from {self.start}" if self.start else ""
-        return (
-            f"Trace({self.T:,} slot{'s' * (self.T > 1)} of {self.slot_s:g} s{since}, {self.K} channel{'s' * (self.K > 1)},"
-            f" busy {low:.3g} to {high:.3g} of the time)"
-        )
+        slots, channels = f"{self.T:,} slot{'s' * (self.T > 1)}", f"{self.K} channel{'s' * (self.K > 1)}"
+        return f"Trace({slots} of {self.slot_s:g} s{since}, {channels}, busy {low:.3g} to {high:.3g} of the time)"
 
     def _repr_html_(self) -> str:
         names = f", {self.channel_names[0]} to {self.channel_names[-1]}" if self.channel_names else ""

@@ -52,12 +52,14 @@ class _Dialect:
     """The separator and the decimal sign of a text."""
 
     def __init__(self, rows: Sequence[str]) -> None:
-        last = rows[-1]
-        self.separator: str | None = next((sign for sign in (";", "\t") if sign in last), None)
-        if self.separator is None:
-            words = last.split()
+        def common(sign: str) -> bool:
+            return sum(sign in row for row in rows) > len(rows) / 2
+
+        self.separator: str | None = next((sign for sign in (";", "\t") if common(sign)), None)
+        if self.separator is None and common(","):
+            words = rows[-1].split()
             decimal = len(words) > 1 and all(re.fullmatch(r"-?\d+,\d+", word) for word in words)
-            self.separator = "," if "," in last and not decimal else None
+            self.separator = None if decimal else ","
         self.comma = self.separator != ","  # a comma may be a decimal sign
 
     def split(self, line: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The formats that can be imported, in the order in which they are tried."""
+"""The formats that can be imported."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,19 +10,19 @@ from idleband.trace.files import head_of
 from idleband.trace.recording import ImportOptions, Recording
 
 MODULES = {
-    "parquet": "parquet_table",
-    "npz": "npz",
-    "soapy_power": "soapy_power",  # binary and text of rtl_power_fftw; its CSV is tried last of the three
-    "ecallisto": "fits",
-    "msod": "msod",
-    "sigmf": "sigmf",
-    "k7": "k7",
-    "iw_survey": "iw_survey",
     "rtl_power": "rtl_power",
     "hackrf_sweep": "hackrf_sweep",
+    "soapy_power": "soapy_power",
+    "iw_survey": "iw_survey",
+    "sigmf": "sigmf",
+    "k7": "k7",
+    "msod": "msod",
+    "ecallisto": "fits",
     "csv": "csv",
+    "npz": "npz",
+    "parquet": "parquet_table",
 }
-# Order of detection: a file that is a row of CSV of the rtl_power family matches soapy_power, too.
+# Order of detection. CSV of rtl_power and of hackrf_sweep matches soapy_power, too.
 ORDER = (
     "parquet", "npz", "ecallisto", "msod", "sigmf", "k7", "iw_survey",
     "rtl_power", "hackrf_sweep", "soapy_power", "csv",

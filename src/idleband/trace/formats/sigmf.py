@@ -6,6 +6,7 @@ the transforms in it, in dB relative to one digit of the samples. Interleaved st
 channels become channels side by side.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ DESCRIPTION = "SigMF: annotations, or power of the samples (needs the package si
 
 BINS = 64  # channels
 TRANSFORMS = 32  # per slot; the mean of 32 has a standard deviation of 0.8 dB in noise
+MIN_POWER = 1e-20  # of samples that are all zero
 META, DATA, ARCHIVE = ".sigmf-meta", ".sigmf-data", ".sigmf"
 
 
@@ -96,10 +98,12 @@ def _open(path: Path) -> Any:
         from sigmf.error import SigMFError
     except ImportError as error:
         raise InputError(f"{path}: SigMF needs {error.name}; pip install 'idleband[sigmf]'") from None
-    with reading(path):
+    with reading(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", "Data source")  # fewer samples than the metadata require
         try:
             handle = sigmf.fromfile(path, autoscale=False)
-        except (SigMFError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (UserWarning, SigMFError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path}: is not a SigMF recording that can be read: {error}") from None
     if not hasattr(handle, "read_samples"):
         raise InputError(f"{path}: is a SigMF collection; import one of its recordings")
@@ -185,7 +189,5 @@ def _powers(signal: _Signal) -> Iterator[Chunk]:
         else:
             spectrum = np.fft.rfft(pieces, axis=2)[:, :, : signal.bins]
         power = scale * (spectrum.real**2 + spectrum.imag**2).mean(axis=1)  # (slots, bins, streams)
-        with np.errstate(divide="ignore"):
-            level = 10 * np.log10(power)
-        level[np.isneginf(level)] = np.nan
+        level = 10 * np.log10(np.maximum(power, MIN_POWER))
         yield {"power": level.transpose(0, 2, 1).reshape(n, -1).astype(np.float32)}
