@@ -27,7 +27,8 @@ QUANTILE = 0.10
 MARGIN = 6.0
 MIN_SLOTS = 50  # with fewer, a note is left
 NEIGHBOURS = 10  # channels on either side with which a floor is compared
-MAX_SAMPLE = 2**25  # readings from which floors are estimated; slots are taken at equal distances
+MAX_SAMPLE = 2**24  # readings from which floors are estimated; slots are taken at equal distances
+BLOCK = 2**20  # readings whose quantiles are computed at a time
 REWARD_THRESHOLD = 0.5
 RULE = re.compile(r"(floor|q([0-9.]+))\s*([+-]\s*[0-9.]+)?")
 EXPECTED = "must be a level such as -70, or a margin above the noise floor such as floor+8 or q10+8"
@@ -78,7 +79,7 @@ class ThresholdRule:
             level = np.full(sample.shape[1], self.level)
             return level, f"busy above {self.level:g} {unit}, the same level for all channels", []
         ratio = "dB" if unit != "digits" else "digits"
-        low, floor = np.quantile(np.asarray(sample, float), [min(0.01, self.quantile / 2), self.quantile], axis=0)
+        low, floor = _quantiles(sample, (min(0.01, self.quantile / 2), self.quantile))
         sentence = (
             f"busy above the {100 * self.quantile:g}th percentile of the channel {self.margin:+g} {ratio}"
             f" (noise floor {floor.min():.4g} to {floor.max():.4g} {unit})"
@@ -107,6 +108,13 @@ class ThresholdRule:
         return notes
 
 
+def _quantiles(sample: Any, shares: Sequence[float]) -> Floats:
+    """Return quantiles of each channel, a few channels at a time to save memory."""
+    size = max(1, BLOCK // len(sample))
+    parts = [sample[:, k : k + size] for k in range(0, sample.shape[1], size)]
+    return np.concatenate([np.quantile(part.astype(float), shares, axis=0) for part in parts], axis=1)
+
+
 def _medians_of_others(floor: Floats) -> Floats:
     """Return the median of the floors of the neighbours of each channel."""
     found = np.empty(len(floor))
@@ -117,7 +125,7 @@ def _medians_of_others(floor: Floats) -> Floats:
 
 
 def sample_step(T: int, K: int) -> int:
-    """Return the distance of the slots from which floors are estimated: 1, all slots, up to 33 million readings."""
+    """Return the distance of the slots from which floors are estimated: 1, all slots, up to 17 million readings."""
     return max(1, math.ceil(T * K / MAX_SAMPLE))
 
 
