@@ -82,5 +82,6 @@ def test_a_long_trace_is_reduced_to_an_image() -> None:
     assert image.busy.shape == (1334, 3)
     assert image.busy[0].tolist() == [0, 1, 0]
     assert image.busy.sum() == 1
-    assert image.power is not None
-    assert np.array_equal(image.power, image.busy)
+    assert image.kind == "power"
+    assert image.level is not None
+    assert np.array_equal(image.level, image.busy)

@@ -50,7 +50,7 @@ def _print(path: Path, as_json: bool, figure: Path | None = None) -> None:
         from idleband.reporting.plots import write_figure
         from idleband.reporting.trace_figures import trace_figure
 
-        image = waterfall_of(file.chunks(["busy", "power"]), file.T, about.K)
+        image = waterfall_of(file.chunks(["busy", "power", "reward"]), file.T, about.K)
         write_figure(trace_figure(path.name, about, found, image), figure)
     if as_json:
         print(json.dumps(trace_json(about, found, file.layers, path), indent=1, allow_nan=False))

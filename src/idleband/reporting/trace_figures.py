@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 BUSY, IDLE = COLOURS[1], COLOURS[0]
 MAX_NAMES = 12  # channel names on an axis
+UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
 def trace_figure(title: str, about: Metadata, found: TraceStatistics, image: Waterfall) -> "Figure":
@@ -50,18 +51,18 @@ def trace_figure(title: str, about: Metadata, found: TraceStatistics, image: Wat
 
 
 def _draw_waterfall(axes: "Axes", about: Metadata, image: Waterfall) -> None:
-    """Draw power where it is known, otherwise the busy share; time goes downwards."""
-    minutes = image.slots * about.slot_s > 600
-    height = image.slots * about.slot_s / (60 if minutes else 1)
-    values = image.busy if image.power is None else image.power
-    low, high = (0.0, 1.0) if image.power is None else (float(q) for q in np.quantile(values, [0.01, 0.995]))
+    """Draw power or reward where one is known, otherwise the busy share; time goes downwards."""
+    seconds = image.slots * about.slot_s
+    unit, size = next(((unit, size) for unit, size in UNITS if seconds >= 3 * size), ("s", 1.0))
+    values = image.busy if image.level is None else image.level
+    low, high = (0.0, 1.0) if image.kind == "busy" else (float(q) for q in np.quantile(values, [0.01, 0.995]))
     shown = axes.imshow(
-        values, aspect="auto", interpolation="nearest", cmap="Greys" if image.power is None else "viridis",
-        extent=(-0.5, image.channels - 0.5, height, 0), vmin=low, vmax=high if high > low else low + 1,
+        values, aspect="auto", interpolation="nearest", cmap="Greys" if image.kind == "busy" else "viridis",
+        extent=(-0.5, image.channels - 0.5, seconds / size, 0), vmin=low, vmax=high if high > low else low + 1,
     )  # fmt: skip
-    label = "share of time busy" if image.power is None else f"power, {about.power_unit}"
+    label = {"busy": "share of time busy", "power": f"power, {about.power_unit}", "reward": "reward"}[image.kind]
     axes.figure.colorbar(shown, ax=axes, label=label, shrink=0.9)
-    axes.set_ylabel("time, min" if minutes else "time, s")
+    axes.set_ylabel(f"time, {unit}")
     reduced = f" (means of {image.slots_per_row} slots)" if image.slots_per_row > 1 else ""
     axes.set_title(f"Waterfall{reduced}", fontsize=10)
     _label_channels(axes, about)
@@ -87,9 +88,7 @@ def _draw_dwell_times(axes: "Axes", found: TraceStatistics) -> None:
         if times.runs < 2:
             continue
         n, share = times.survival()
-        axes.step(
-            n, share, where="pre", color=colour, linewidth=1.8, label=f"{name}: {times.runs:,}, CV² {times.cv2:.1f}"
-        )
+        axes.plot(n, share, color=colour, linewidth=1.8, label=f"{name}: {times.runs:,}, CV² {times.cv2:.1f}")
         parts: list[DwellTimes] = [getattr(channel, name) for channel in found.channels]
         grid = np.unique(np.geomspace(1, max(2, n[-1]), 200).round())
         axes.plot(
@@ -132,8 +131,9 @@ def _draw_correlation(axes: "Axes", about: Metadata, found: TraceStatistics) -> 
     shown = axes.imshow(found.correlation, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
     axes.set_facecolor("0.85")  # channels that never change have no correlation
     axes.figure.colorbar(shown, ax=axes, shrink=0.9)
-    between = f"mean {found.mean_correlation:.2f}, neighbours {found.adjacent_correlation:.2f}"
-    axes.set_title(f"Correlation of busy ({between})", fontsize=10)
+    parts = (("mean", found.mean_correlation), ("neighbours", found.adjacent_correlation))
+    between = ", ".join(f"{name} {value:.2f}" for name, value in parts if np.isfinite(value))
+    axes.set_title(f"Correlation of busy{f' ({between})' if between else ''}", fontsize=10)
     _label_channels(axes, about)
     axes.set_yticks(axes.get_xticks())
     axes.set_yticklabels([label.get_text() for label in axes.get_xticklabels()], fontsize=7)
