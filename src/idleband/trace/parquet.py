@@ -93,7 +93,7 @@ def is_trace_file(path: Path) -> bool:
     with reading(path):
         try:
             return KEY in (pq.read_schema(path).metadata or {})
-        except pa.ArrowException as error:
+        except (pa.ArrowException, UnicodeDecodeError) as error:
             raise InputError(f"{path}: the Parquet file is damaged or ends early: {error}") from None
 
 
@@ -168,5 +168,5 @@ class TraceFile:
         with reading(self.path):
             try:
                 yield
-            except (pa.ArrowException, OSError) as error:
+            except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
                 raise InputError(f"{self.path}: the trace file is damaged{where}: {error}") from None

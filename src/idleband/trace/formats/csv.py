@@ -1,5 +1,6 @@
 """Text tables with one row per slot: separated by commas, semicolons, tabs or spaces, with or without a header."""
 
+import contextlib
 import csv
 import re
 from collections.abc import Iterator, Sequence
@@ -64,7 +65,8 @@ class _Dialect:
 
     def split(self, line: str) -> list[str]:
         if '"' in line and self.separator:
-            return next(csv.reader([line], delimiter=self.separator))
+            with contextlib.suppress(csv.Error):
+                return next(csv.reader([line], delimiter=self.separator))
         return line.split(self.separator)
 
 

@@ -151,9 +151,8 @@ def _frequencies(file: IO[bytes], path: Path, offset: int, K: int) -> Any:
     blocks = begin
     while b"END" + b" " * 77 not in [blocks[at : at + CARD] for at in range(0, len(blocks), CARD)]:
         blocks += exactly(file, BLOCK, path, offset, "the header of the table")
-    cards = {
-        blocks[at : at + 8].decode().strip(): blocks[at + 10 : at + CARD].decode() for at in range(0, len(blocks), CARD)
-    }
+    lines = [blocks[at : at + CARD].decode("ascii", "replace") for at in range(0, len(blocks), CARD)]
+    cards = {line[:8].strip(): line[10:] for line in lines}
     at = 0
     for column in range(1, int(_number(cards, "TFIELDS", path)) + 1):
         form = _text(cards.get(f"TFORM{column}", ""))

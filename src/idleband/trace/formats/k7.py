@@ -39,8 +39,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Recording:
     wanted = _link(options.link)
     lines = lines_of(path)
     header = _json_header(lines, path)
-    rows = csv.reader(line for _, line in lines)
-    columns = {name.strip(): i for i, name in enumerate(next(rows, []))}
+    columns = {name.strip(): i for i, name in enumerate(next(lines, (2, ""))[1].split(","))}
     column = next((columns[name] for name in ("channel", "channels") if name in columns), None)
     if column is None or any(name not in columns for name in COLUMNS):
         raise InputError(f"{path}, line 2: expected the columns datetime, src, dst, channel, mean_rssi, pdr, tx_count")
@@ -48,10 +47,11 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Recording:
     times: dict[int, float] = {}
     seen: set[int] = set()
     current, round_number, links = None, 0, 0
-    for number, row in enumerate(rows, 3):
-        if not row:
+    for number, line in lines:
+        if not line.strip():
             continue
         place = f"{path}, line {number}"
+        row = _fields(line, place)
         if len(row) != len(columns):
             raise InputError(f"{place}: has {len(row)} fields, expected {len(columns)}")
         channel = _channel(row[column], place)
@@ -130,6 +130,13 @@ def _json_header(lines: Iterator[tuple[int, str]], path: Path) -> dict[str, Any]
     if not isinstance(found, dict):
         raise InputError(f"{path}, line 1: expected a JSON object")
     return found
+
+
+def _fields(line: str, place: str) -> list[str]:
+    try:
+        return next(csv.reader([line]))
+    except csv.Error as error:
+        raise InputError(f"{place}: is not a row of CSV: {error}") from None
 
 
 def _channel(text: str, place: str) -> int | None:

@@ -47,7 +47,7 @@ def _foreign(path: Path, options: ImportOptions) -> Recording:
     with reading(path):
         try:
             schema = pq.read_schema(path)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, UnicodeDecodeError) as error:
             raise InputError(f"{path}: is not a Parquet file that can be read: {error}") from None
     names = [str(name) for name in schema.names if not name.startswith("__index")]
     columns = interpret(names, options, str(path))
@@ -71,7 +71,7 @@ def _foreign(path: Path, options: ImportOptions) -> Recording:
                             table[:, i] = batch.column(names[i]).cast(pa.float64()).to_numpy(zero_copy_only=False)
                     yield Batch(range(row, row + batch.num_rows), times, table)
                     row += batch.num_rows
-            except pa.ArrowException as error:
+            except (pa.ArrowException, UnicodeDecodeError) as error:
                 raise InputError(f"{path}: is damaged near row {row}: {error}") from None
 
     return read_table("parquet", columns, batches, options, str(path), "row")

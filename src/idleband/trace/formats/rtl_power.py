@@ -18,7 +18,7 @@ def matches(head: bytes, path: Path) -> bool:
     fields = line.rstrip(", ").split(",")
     low, high, step = map(float, fields[2:5])
     bins = (high - low) / step if step > 0 else 0.0
-    return len(fields) > 7 and abs(bins + 1 - (len(fields) - 6)) < 0.5 and float(fields[-1]) == float(fields[-2])
+    return len(fields) > 7 and abs(bins + 1 - (len(fields) - 6)) < 0.5 and fields[-1].strip() == fields[-2].strip()
 
 
 def first_row(head: bytes) -> str | None:

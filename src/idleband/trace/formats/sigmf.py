@@ -6,6 +6,7 @@ the transforms in it, in dB relative to one digit of the samples. Interleaved st
 channels become channels side by side.
 """
 
+import json
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -98,6 +99,7 @@ def _open(path: Path) -> Any:
         from sigmf.error import SigMFError
     except ImportError as error:
         raise InputError(f"{path}: SigMF needs {error.name}; pip install 'idleband[sigmf]'") from None
+    _check_metadata(path)
     with reading(path), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("error", "Data source")  # fewer samples than the metadata require
@@ -108,6 +110,24 @@ def _open(path: Path) -> Any:
     if not hasattr(handle, "read_samples"):
         raise InputError(f"{path}: is a SigMF collection; import one of its recordings")
     return handle
+
+
+def _check_metadata(path: Path) -> None:
+    """Refuse metadata that are not JSON, with the line; the package sigmf would leave the file open."""
+    meta = path.with_name(path.name.removesuffix(DATA) + META) if path.name.endswith(DATA) else path
+    if not meta.name.endswith(META):
+        return
+    with reading(meta):
+        try:
+            found = json.loads(meta.read_bytes().decode())
+        except ValueError as error:
+            raise InputError(f"{meta}: the metadata are damaged: {error}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("global"), dict):
+        raise InputError(f"{meta}: the metadata have no object 'global'")
+    for key in ("captures", "annotations"):
+        entries = found.get(key, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise InputError(f"{meta}: {key} must be a list of objects")
 
 
 def _signal(handle: Any, path: Path, options: ImportOptions) -> _Signal:
@@ -124,7 +144,7 @@ def _signal(handle: Any, path: Path, options: ImportOptions) -> _Signal:
     frequencies = {capture.get("core:frequency") for capture in handle.get_captures()} - {None}
     if len(frequencies) > 1:
         raise InputError(f"{path}: captures at {len(frequencies)} frequencies; split the recording")
-    centre = float(frequencies.pop()) if frequencies else 0.0
+    centre = _hz(frequencies.pop(), "core:frequency", path) if frequencies else 0.0
     bins = options.bins or BINS
     transform = bins if kind[0] == "c" else 2 * bins
     samples = TRANSFORMS * transform if options.slot_s is None else round(options.slot_s * rate)
@@ -144,6 +164,12 @@ def _signal(handle: Any, path: Path, options: ImportOptions) -> _Signal:
     )  # fmt: skip
 
 
+def _hz(value: Any, field: str, path: Path) -> float:
+    if isinstance(value, int | float) and abs(value) < 1e13:
+        return float(value)
+    raise InputError(f"{path}: {field} = {shown(value)}: must be a frequency in Hz")
+
+
 def _capture(handle: Any, key: str) -> Any:
     captures = handle.get_captures()
     return captures[0].get(key) if captures else None
@@ -159,8 +185,9 @@ def _annotated(signal: _Signal, annotations: Sequence[dict[str, Any]]) -> Any:
         length: Any = annotation.get("core:sample_count", signal.count)
         if not all(isinstance(value, int) and value >= 0 for value in (start, length)):
             raise InputError(f"{signal.path}: annotation {number} has no valid core:sample_start and core:sample_count")
-        low = float(annotation.get("core:freq_lower_edge", signal.low))
-        high = float(annotation.get("core:freq_upper_edge", signal.low + signal.band))
+        low = _hz(annotation.get("core:freq_lower_edge", signal.low), "core:freq_lower_edge", signal.path)
+        high = annotation.get("core:freq_upper_edge", signal.low + signal.band)
+        high = _hz(high, "core:freq_upper_edge", signal.path)
         if not low <= high:
             raise InputError(f"{signal.path}: annotation {number} goes from {low:g} to {high:g} Hz")
         covered = (centres >= low) & (centres <= high) | (np.abs(centres - (low + high) / 2) <= width / 2)

@@ -63,7 +63,7 @@ def _binary_rows(path: Path, values: bool) -> Iterator[Row]:
             place = f"{path}, byte {offset}"
             if version != VERSION:
                 raise InputError(f"{place}: version {version} is not known; expected {VERSION}")
-            if not (np.isfinite([time, low, high, step]).all() and 0 <= low < high < 1e13 and step > 0):
+            if not (np.isfinite([time, low, high, step]).all() and 0 <= low < high < 1e13 and step > 1e-3):
                 raise InputError(f"{place}: {low:g} to {high:g} Hz in steps of {step:g} Hz is not a range")
             count = round((high - low) / step)
             if not 0 < size <= MAX_HOP or size not in (4 * count, 8 * count):
