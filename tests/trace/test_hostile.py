@@ -215,7 +215,7 @@ def test_line_ends_and_byte_order_marks_are_accepted(tmp_path: Path, ends: str, 
     assert ib.Trace.read(path).channel_names == ("868.1 MHz", "b")
 
 
-def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     path = make.msod(tmp_path / "a", make.powers().round())
     out = tmp_path / "dir"
     out.mkdir()
