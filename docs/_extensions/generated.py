@@ -45,7 +45,7 @@ def commands() -> Iterator[str]:
     from idleband.cli.parser import build_parser
 
     found = build_parser().commands
-    rows = [(f"[`{name}`](#idleband-{name})", command.summary) for name, command in found.items()]
+    rows = [(f"[`{name}`](#idleband-{name.replace(' ', '-')})", command.summary) for name, command in found.items()]
     yield from table(("command", "purpose"), rows)
     for name, command in found.items():
         yield f"## idleband {name}\n"
@@ -198,6 +198,7 @@ LAYERS = (
     "simulation",
     "policies",
     "scenario",
+    "trace",
     "kernels",
     "",  # modules outside packages
 )

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from idleband.simulation.prediction_error import Learned, learned, learned_chains
     from idleband.simulation.result import Result
     from idleband.simulation.simulate import simulate
+    from idleband.trace.trace import Trace
 
     __version__: str
 
@@ -47,6 +48,7 @@ _MODULES = {
     "Receipt": "idleband.allocator.events",
     "Result": "idleband.simulation.result",
     "Study": "idleband.experiments.study",
+    "Trace": "idleband.trace.trace",
     "compare": "idleband.experiments.compare",
     "learned": "idleband.simulation.prediction_error",
     "learned_chains": "idleband.simulation.prediction_error",
@@ -73,6 +75,7 @@ __all__ = [
     "Scenario",
     "StorageError",
     "Study",
+    "Trace",
     "UnknownRequestError",
     "compare",
     "grid",

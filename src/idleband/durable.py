@@ -3,7 +3,9 @@
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from idleband.errors import StorageError
 
@@ -12,12 +14,19 @@ TEMPORARY = ".tmp-"  # prefix of the names of unfinished files
 
 def write_durably(path: Path, data: bytes) -> None:
     """Write a file under a temporary name in the same folder, sync it and rename it."""
+    with writing_durably(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def writing_durably(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a temporary file in the folder of `path`; sync and rename it at the end, remove it after an exception."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o644)

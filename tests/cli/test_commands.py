@@ -334,7 +334,7 @@ def test_describing_commands_load_no_heavy_modules(arguments: list[str]) -> None
     "arguments",
     [
         ["--help"],
-        *([name, "--help"] for name in COMMANDS),
+        *([*name.split(), "--help"] for name in COMMANDS),
         ["scenarios"],
         ["policies"],
         *(["policies", name] for name in ib.POLICIES),

@@ -24,6 +24,8 @@ COMMANDS = {
     "reproduce": ("paper", "reproduce"),
     "report": ("paper", "report"),
     "serve": ("service", "serve"),
+    "trace import": ("trace", "import_recording"),
+    "trace show": ("trace", "show"),
     "scenarios": ("information", "scenarios"),
     "policies": ("information", "policies"),
     "show": ("information", "show"),
@@ -51,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             given = sys.argv[1:] if arguments is None else list(arguments)
             _check_command(given)
             options = build_parser().parse_args(given or ["--help"])
-            module, function = COMMANDS[options.command]
+            name = " ".join([options.command, *([options.subcommand] if "subcommand" in options else [])])
+            module, function = COMMANDS[name]
             getattr(importlib.import_module(f"idleband.cli.{module}"), function)(options)
         finally:
             if sys.stdout is not None:
@@ -73,9 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _check_command(given: list[str]) -> None:
-    """Refuse an unknown command with a suggestion."""
-    if given and not given[0].startswith("-") and given[0] not in COMMANDS:
-        raise unknown("command", given[0], COMMANDS)
+    """Refuse an unknown command or subcommand with a suggestion."""
+    first = list(dict.fromkeys(name.split()[0] for name in COMMANDS))
+    if given and not given[0].startswith("-") and given[0] not in first:
+        raise unknown("command", given[0], first)
+    second = [name.split()[1] for name in COMMANDS if given and name.startswith(f"{given[0]} ")]
+    if second and len(given) > 1 and not given[1].startswith("-") and given[1] not in second:
+        raise unknown(f"command of {given[0]}", given[1], second)
 
 
 def _exit(message: str, status: int) -> NoReturn:

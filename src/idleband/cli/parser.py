@@ -16,6 +16,12 @@ GAP_REFERENCES = ("rca-m", "oracle-belief", "oracle-whittle")
 PERTURBATIONS = ("none", "linear", "quadratic", "cosine")
 SCALES = ("reward", "paper")
 
+# Formats of recordings; the same as idleband.trace.formats.registry.MODULES.
+FORMATS = (
+    "rtl_power", "hackrf_sweep", "soapy_power", "iw_survey", "sigmf", "k7", "msod", "ecallisto", "csv", "npz",
+    "parquet",
+)  # fmt: skip
+
 SCENARIO = "SCENARIO|FILE.toml"
 POLICY = "NAME[:key=value,...]"
 
@@ -65,8 +71,13 @@ def build_parser() -> Parser:
     _add_experiments(commands)
     _add_paper(commands)
     _add_serve(commands)
+    traces = _add_trace(commands)
     _add_information(commands)
-    parser.commands = commands.choices
+    parser.commands = {
+        name: command
+        for first, found in commands.choices.items()
+        for name, command in (traces.items() if first == "trace" else [(first, found)])
+    }
     return parser
 
 
@@ -170,6 +181,57 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument("--connections", metavar="N", default="256", help="open connections, at most (default 256)")
     serve.add_argument("--station", metavar="SCENARIO", help="run a simulated base station on this scenario")
     serve.add_argument("--pace", metavar="N", default="10", help="slots per second of that station (default 10)")
+
+
+def _add_trace(commands: Any) -> dict[str, Parser]:
+    group = _add(
+        commands, "trace", "import and describe recordings of spectrum",
+        "`idleband trace COMMAND --help` describes a command and its options.",
+    )  # fmt: skip
+    below = group.add_subparsers(dest="subcommand", metavar="command", required=True, parser_class=Parser)
+    load = _add(
+        below, "import", "make a trace file from recordings of spectrum",
+        "The format is detected from the content. A channel is busy, 1 or true, where a primary user is present.",
+    )  # fmt: skip
+    load.add_argument("files", metavar="FILE", nargs="+", help="recordings, consecutive in time if there are several")
+    load.add_argument("--out", metavar="TRACE", required=True, help="trace file to write, such as trace.parquet")
+    load.add_argument("--format", metavar="FORMAT", help=f"instead of detecting it: {', '.join(FORMATS)}")
+    load.add_argument(
+        "--threshold", metavar="RULE",
+        help="power above which a channel is busy: a level such as -70, or floor+8 or q10+8, which is the noise floor"
+        " or the 10th percentile of the channel plus 8 dB (default floor+6); with rewards: the reward below which it is"
+        " busy (default 0.5)",
+    )  # fmt: skip
+    load.add_argument("--slot", metavar="SECONDS", help="duration of a slot, a multiple of the recording's")
+    load.add_argument(
+        "--channels", metavar="CHANNELS",
+        help="channels to keep, by index from 0, name or range: 3..52, or '704 MHz..714 MHz' (default all)",
+    )  # fmt: skip
+    load.add_argument(
+        "--occupancy", metavar="LOW..HIGH",
+        help="keep channels that are busy for more than LOW and less than HIGH of the time, such as 0.02..0.98",
+    )  # fmt: skip
+    load.add_argument(
+        "--values", metavar="KIND",
+        help="what the numbers of a table are: power, busy (1 = busy), idle (1 = idle) or reward; for SigMF: busy"
+        " (annotations) or power",
+    )  # fmt: skip
+    load.add_argument(
+        "--fill", metavar="SLOTS", default="10", help="missing slots in a row to replace, at most (default 10)"
+    )
+    load.add_argument("--bins", metavar="N", help="channels of a SigMF recording (default 64)")
+    load.add_argument("--link", metavar="SRC-DST", help="one link of a k7 file (default all)")
+    load.add_argument("--source", metavar="TEXT", help="origin to record in the trace file")
+    load.add_argument("--license", metavar="TEXT", help="license to record in the trace file")
+    show = _add(
+        below, "show", "describe a trace: occupancy, dwell times, transitions, correlation",
+        "p01 is the probability from busy to idle, p10 from idle to busy.",
+    )  # fmt: skip
+    show.add_argument("trace", metavar="TRACE", help="a trace file")
+    show.add_argument("--out", metavar="FIGURE", help="also draw a figure into this .png or .svg file")
+    for command in (load, show):
+        _add_json(command)
+    return {"trace import": load, "trace show": show}
 
 
 def _add_information(commands: Any) -> None:

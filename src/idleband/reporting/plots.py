@@ -270,8 +270,13 @@ def save_figure(figure: "Figure", stem: Path) -> list[Path]:
     """Write a figure as PNG and SVG; return the paths."""
     paths = [stem.with_name(stem.name + ending) for ending in (".png", ".svg")]
     for path in paths:
-        buffer = io.BytesIO()
-        kind = path.suffix[1:]
-        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
-        write_durably(path, buffer.getvalue())
+        write_figure(figure, path)
     return paths
+
+
+def write_figure(figure: "Figure", path: Path) -> None:
+    """Write a figure as PNG or SVG, according to the ending of the path."""
+    buffer = io.BytesIO()
+    kind = path.suffix[1:]
+    figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    write_durably(path, buffer.getvalue())

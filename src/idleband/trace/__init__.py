@@ -1,0 +1,1 @@
+"""Recorded spectrum: trace files, importers, thresholds and statistics."""

@@ -1,0 +1,1 @@
+"""Readers of recordings, one format per module."""

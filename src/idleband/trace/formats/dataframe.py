@@ -1,0 +1,46 @@
+"""pandas DataFrames with one row per slot."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from idleband.errors import InputError, shown
+from idleband.trace.recording import ImportOptions, Recording
+from idleband.trace.tables import Batch, Columns, interpret, read_table
+
+
+def read_dataframe(df: Any, options: ImportOptions) -> Recording:
+    """Open a table in memory."""
+    import pandas as pd
+
+    if not isinstance(df, pd.DataFrame):
+        raise InputError(f"df = {shown(type(df).__name__)}: must be a pandas DataFrame")
+    columns = interpret(list(map(str, df.columns)), options, "DataFrame")
+    indexed = isinstance(df.index, pd.DatetimeIndex) and columns.time is None
+    numbers = np.full(df.shape, np.nan)
+    for i in sorted({i for layer in columns.layers.values() for i in layer}):
+        try:
+            numbers[:, i] = df.iloc[:, i].to_numpy(dtype=float, na_value=np.nan)
+        except (TypeError, ValueError):
+            raise InputError(f"DataFrame: column {df.columns[i]!r} is not of numbers") from None
+    times = None
+    if indexed:
+        columns = Columns(columns.layers, columns.names, columns.frequencies, -1, False, columns.idle)
+        times = _seconds(df.index)
+    elif columns.time is not None:
+        column = df.iloc[:, columns.time]
+        times = _seconds(pd.DatetimeIndex(column)) if column.dtype.kind == "M" else column.to_numpy(dtype=float)
+
+    def batches(values: bool) -> Iterator[Batch]:
+        if len(df):
+            yield Batch(range(len(df)), times, numbers)
+
+    return read_table("dataframe", columns, batches, options, "DataFrame", "row")
+
+
+def _seconds(times: Any) -> Any:
+    """Return times as seconds since 1970."""
+    epoch = np.datetime64("1970-01-01", "us")
+    utc = times.tz_convert("UTC").tz_localize(None) if times.tz is not None else times
+    return (utc.to_numpy().astype("datetime64[us]") - epoch).astype(np.int64) / 1e6
