@@ -9,6 +9,9 @@ DATA ?= results/serve
 PORT ?= 8765
 STATION ?= S1
 
+# Hundreds of processes are started by the tests: let them share bytecode, whatever the shell's setting.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help docs reproduce pages demo serve check test lint format install bench study wheel lock clean
 help:  ## list these commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12

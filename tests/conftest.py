@@ -42,6 +42,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Grouped:
     return Grouped(config, log)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import files whose tests are all deselected."""
+    slow = collection_path.suffix == ".py" and is_slow(collection_path.relative_to(ROOT).as_posix())
+    return True if slow and config.option.markexpr == "not slow" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run tests of policies first, so that each loop is compiled once and found in the shared folder by other tests.
 
@@ -58,11 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 # files in these folders that it includes.
 SLOW = (
     "src/idleband/simulation/prediction_error.py",
-    "tests/allocator/test_allocator.py",
-    "tests/allocator/test_channel_names.py",
-    "tests/allocator/test_explanation.py",
-    "tests/allocator/test_learner.py",
-    "tests/allocator/test_serialization.py",
+    "tests/allocator/",
     "tests/cli/test_commands.py",
     "tests/cli/test_faults.py",
     "tests/cli/test_reproduce.py",
@@ -79,6 +81,7 @@ SLOW = (
     "tests/paper/",
     "tests/policies/",
     "tests/reporting/test_plots.py",
+    "tests/reporting/test_ranking.py",
     "tests/scenario/test_perturbation.py",
     "tests/scenario/test_user_models.py",
     "tests/service/",
@@ -88,6 +91,7 @@ SLOW = (
     "tests/simulation/test_prediction_error.py",
 )
 FAST = (
+    "tests/allocator/test_settings.py",
     "tests/paper/test_plan.py",
     "tests/paper/test_readings.py",
     "tests/paper/test_summary.py",
