@@ -14,16 +14,18 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from idleband import user_code
-from idleband.errors import CompilationWarning, InputError
+from idleband.errors import CompilationWarning, InputError, shown
 from idleband.kernels import compile
 from idleband.policies.protocol import Policy
 
 log = logging.getLogger("idleband")
 
 # Seconds for which the loop of a policy usually compiles, by the module of its functions.
-USUAL_SECONDS = {"nucb": 60, "belief_nucb": 60, "belief_lucb": 40, "belief": 30, "lucb": 20}
-OTHERWISE = 10
+USUAL_SECONDS = {"nucb": 35, "belief_nucb": 45, "belief_lucb": 20, "belief": 15, "lucb": 12}
+OTHERWISE = 8
 
 
 class Kernel(NamedTuple):
@@ -95,7 +97,23 @@ def bind_policy(
             return Kernel(run, True, "")
         except Exception as error:  # the trial does nothing, so this is an error of the compiler
             reason, message = compile.reason(error), str(error).strip()
+    if "select" in plain:
+        plain["select"] = _checked_select(policy, plain["select"])
     return Kernel(compile.interpreted(kernel, name, plain | more.functions), False, reason, message)
+
+
+def _checked_select(policy: Policy, select: Callable[..., Any]) -> Callable[..., int]:
+    """Return `select` with a check of what it returns; compiled code is checked by the compiler."""
+
+    def checked(*arguments: Any) -> int:
+        count = select(*arguments)
+        if not isinstance(count, int | np.integer):
+            raise InputError(
+                f"policy {policy.name}: select returned {shown(count)}; must return the number of channels in picks"
+            )
+        return int(count)
+
+    return checked
 
 
 _warned: set[tuple[str, str | None]] = set()

@@ -112,3 +112,11 @@ def test_first_compilation_is_announced_on_a_terminal(
         monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)  # noqa: B023
         ib.simulate("S1", own_policy(tmp_path / str(terminal), "k"), horizon=5, replications=1)
         assert capsys.readouterr().err == (expected if terminal else "")
+
+
+def test_select_without_a_return_value_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    text = TEMPLATE.format(index="k", options="").replace("return ib.top_m", "ib.top_m")
+    path.write_text(text)
+    with pytest.raises(ib.InputError, match="policy Own: select returned None; must return the number of channels"):
+        ib.simulate("S1", f"{path}:Own", horizon=5, replications=1)
