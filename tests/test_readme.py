@@ -271,12 +271,9 @@ def test_toml_blocks() -> None:
 @pytest.mark.slow
 def test_examples_run(tmp_path: Path) -> None:
     folder = with_examples(tmp_path)
-    for command in (
-        "python examples/learning_theta.py",
-        "python examples/own_model.py",
-        "python examples/base_station.py",
-        "idleband run examples/two_bands.toml --horizon 2000",
-    ):
+    scripts = ["examples/learning_theta.py", "examples/own_model.py", "examples/base_station.py"]
+    in_one_process = f"import runpy; [runpy.run_path(script, run_name='__main__') for script in {scripts}]"
+    for command in (f'python -c "{in_one_process}"', "idleband run examples/two_bands.toml --horizon 2000"):
         done = shell(command, folder)
         assert done.returncode == 0, done.stderr
 
