@@ -290,7 +290,7 @@ def test_simulated_cuda_kernel_gives_the_same_results(file: Path) -> None:
 
 
 def trapped(slot: int, channel: int, *values: float, **more: Any) -> list[ib.Scenario]:
-    """Return scenarios with one model, compiled once, that returns one of the values in one slot of replication 0 on one
+    """Return scenarios with one model, compiled once: it returns one of the values in one slot of replication 0 on one
     channel, and 0.5 elsewhere."""
     slots = ib.simulate("S1", "mp-random", horizon=slot, replications=1, record="slots").slots
     assert slots is not None

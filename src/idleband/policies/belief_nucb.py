@@ -86,8 +86,8 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
         if measures(setup):
             fill_pays(setup, success, m, k, estimates.n_hat[k], estimates.q[k])
         else:
-            spoilt = estimates.n_hat[k] + success.deviate[k] * math.sqrt(success.square[m] * estimates.q[k])
-            good = 1.0 - min(1.0, max(0.0, spoilt))
+            perturbed = estimates.n_hat[k] + success.deviate[k] * math.sqrt(success.square[m] * estimates.q[k])
+            good = 1.0 - min(1.0, max(0.0, perturbed))
             fill_at_random(setup, success, k, good, spared_probability(success, k))
         slot.indices[k] = belief_state.play_index(setup, state.chains, k, slot.sensed[k], success.pays)
     net.awaited[0] = top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)

@@ -36,7 +36,7 @@ class SuccessEstimates(NamedTuple):
     errors: Floats  # (models,) number of errors in e^2
     deviate: Floats  # (K,) z
     spared: Floats  # (K,) slots in which a channel that was not good paid
-    spoilt: Floats  # (K,) slots in which it did not
+    perturbed: Floats  # (K,) slots in which it did not
     pays: Floats  # (K, S) expected reward of each state in this slot
 
 
@@ -44,7 +44,7 @@ def new_success_estimates(setup: Setup, models: int) -> SuccessEstimates:
     K = setup.K
     return SuccessEstimates(
         square=np.ones(models), errors=np.full(models, FIRST), deviate=np.zeros(K),
-        spared=np.zeros(K), spoilt=np.zeros(K), pays=np.zeros(setup.h.shape),
+        spared=np.zeros(K), perturbed=np.zeros(K), pays=np.zeros(setup.h.shape),
     )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def regression_target(setup: Setup, success: SuccessEstimates, k: int, s: int, r
     if setup.threshold and not setup.good[k, s]:
         paid = r > setup.low
         success.spared[k] += paid
-        success.spoilt[k] += not paid
+        success.perturbed[k] += not paid
     if setup.measured:
         return n
     if not setup.threshold:
@@ -117,7 +117,7 @@ def fill_at_random(setup: Setup, success: SuccessEstimates, k: int, good: float,
 @jit
 def spared_probability(success: SuccessEstimates, k: int) -> float:
     """Return the probability that channel k pays when it is not good, for any context."""
-    return success.spared[k] / (1.0 + success.spared[k] + success.spoilt[k])
+    return success.spared[k] / (1.0 + success.spared[k] + success.perturbed[k])
 
 
 def terms(setup: Setup) -> tuple[str, str]:
