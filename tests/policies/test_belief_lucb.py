@@ -216,7 +216,7 @@ def test_failure_probability_is_learned_from_good_slots_only() -> None:
             theta += v * (y - p)
             A += p * (1 - p) * np.outer(u, u)
         np.testing.assert_allclose(station.state.theta[0], theta, rtol=0, atol=1e-8)
-    assert station.state.success.spoilt[0] > 10
+    assert station.state.success.perturbed[0] > 10
 
 
 def test_contexts_increase_the_reward_with_reward_feedback() -> None:
@@ -247,8 +247,8 @@ def test_negative_perturbations_give_rewards_in_bad_states(feedback: str) -> Non
         assert paired_difference(result.reward[:, -1], 0.97 * best, level=0.99).low > 0
     assert result.state is not None
     for state in result.state:
-        share = state.success.spared / np.maximum(state.success.spared + state.success.spoilt, 1)
-        assert share[state.success.spoilt > 100].min() > 0.3
+        share = state.success.spared / np.maximum(state.success.spared + state.success.perturbed, 1)
+        assert share[state.success.perturbed > 100].min() > 0.3
 
 
 def test_reward_under_a_nonlinear_perturbation_equals_mp_belief() -> None:

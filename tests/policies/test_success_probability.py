@@ -123,12 +123,12 @@ def test_regression_target_of_a_play(settings: dict[str, Any], s: int, r: float,
     assert measures(setup) == (settings != {"feedback": "reward"})
     counted = setup.threshold and s != 1
     assert success.spared.tolist() == [0, counted and r > 0.1]
-    assert success.spoilt.tolist() == [0, counted and r <= 0.1]
+    assert success.perturbed.tolist() == [0, counted and r <= 0.1]
 
 
 def test_probability_of_the_full_reward_in_bad_states() -> None:
     """It is zero before any observation, because the perturbations of the paper are positive."""
     success = new_success_estimates(setup_with(), 2)
     assert spared_probability(success, 1) == 0.0
-    success.spared[1], success.spoilt[1] = 3.0, 5.0
+    success.spared[1], success.perturbed[1] = 3.0, 5.0
     assert spared_probability(success, 1) == pytest.approx(3 / 9)
