@@ -24,7 +24,7 @@ def test_version_is_printed(ok: Callable[..., str]) -> None:
     assert ok("--version") == f"idleband {ib.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["run", "--help"], ["show", "--help"]])
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["trace"], ["run", "--help"], ["show", "--help"]])
 def test_help_is_printed(ok: Callable[..., str], arguments: list[str]) -> None:
     assert ok(*arguments).startswith("usage: idleband")
 

@@ -68,7 +68,7 @@ def test_a_trace_without_changes_is_shown(ok: Ok) -> None:
     ("arguments", "message"),
     [
         (["trace", "shw"], "unknown command of trace 'shw': did you mean 'show'?"),
-        (["trace"], "required"),
+        (["trace", "show"], "required"),
         (["trace", "import", "t.csv"], "--out"),
         (["trace", "import", "t.csv", "--out", ""], "--out: must be the name of a file"),
         (["trace", "import", "t.csv", "--out", "t.csv"], "is one of the files to import"),

@@ -274,6 +274,10 @@ def test_compiled_equals_interpreted_and_is_cached_by_source(file: Path, tmp_pat
     interpreted = digest(file, "cpu", **cache, NUMBA_DISABLE_JIT="1")
     assert interpreted.pop("counts") == []
     assert interpreted == first
+    file.write_text(LOUD.replace("+ theta[1]", "+ theta[1] + 0.2"))
+    edited = digest(file, "cpu", **cache)
+    assert edited.pop("counts") == [[0, 1]] * 3
+    assert edited != first
 
 
 def test_simulated_cuda_kernel_gives_the_same_results(file: Path) -> None:

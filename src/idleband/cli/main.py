@@ -51,8 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         try:
             given = sys.argv[1:] if arguments is None else list(arguments)
-            _check_command(given)
-            options = build_parser().parse_args(given or ["--help"])
+            options = build_parser().parse_args(_with_command(given))
             name = " ".join([options.command, *([options.subcommand] if "subcommand" in options else [])])
             module, function = COMMANDS[name]
             getattr(importlib.import_module(f"idleband.cli.{module}"), function)(options)
@@ -75,14 +74,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _exit("interrupted; finished work is kept, and the same command continues from there", INTERRUPTED)
 
 
-def _check_command(given: list[str]) -> None:
-    """Refuse an unknown command or subcommand with a suggestion."""
+def _with_command(given: list[str]) -> list[str]:
+    """Return the arguments, or those of the help where no command is given; refuse an unknown command."""
     first = list(dict.fromkeys(name.split()[0] for name in COMMANDS))
     if given and not given[0].startswith("-") and given[0] not in first:
         raise unknown("command", given[0], first)
     second = [name.split()[1] for name in COMMANDS if given and name.startswith(f"{given[0]} ")]
-    if second and len(given) > 1 and not given[1].startswith("-") and given[1] not in second:
+    if not given or (second and len(given) == 1):
+        return [*given, "--help"]
+    if second and not given[1].startswith("-") and given[1] not in second:
         raise unknown(f"command of {given[0]}", given[1], second)
+    return given
 
 
 def _exit(message: str, status: int) -> NoReturn:
