@@ -178,6 +178,9 @@ class Settings:
             good=np.tile([False, True], (K, 1)),
             threshold=True,
             measured=self.feedback == "perturbation",
+            missed=np.zeros(K),
+            false_alarm=np.zeros(K),
+            switching_cost=0.0,
             params=(),
         )
 

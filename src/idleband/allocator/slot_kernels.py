@@ -47,7 +47,7 @@ def with_users(setup: Setup, M: int) -> Setup:
     """Return the setup with another number of channels to select."""
     return Setup(
         setup.K, M, setup.d, setup.low, setup.high, setup.span, setup.h_span, setup.h, setup.states, setup.good,
-        setup.threshold, setup.measured, setup.params,
+        setup.threshold, setup.measured, setup.missed, setup.false_alarm, setup.switching_cost, setup.params,
     )  # fmt: skip
 
 

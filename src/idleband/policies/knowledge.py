@@ -26,6 +26,9 @@ def setup_of(scenario: Scenario, params: Any) -> Setup:
         good=padded(scenario.good, False),
         threshold=scenario.reward == "threshold",
         measured=scenario.feedback == "perturbation",
+        missed=np.zeros(scenario.K),
+        false_alarm=np.zeros(scenario.K),
+        switching_cost=0.0,
         params=params,
     )
 

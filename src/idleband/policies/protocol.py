@@ -51,6 +51,9 @@ class Setup(NamedTuple):
     good: Flags  # (K, S) whether a state is good: no primary user is present
     threshold: bool  # whether the reward is the threshold reward; otherwise it is additive
     measured: bool  # whether feedback.perturbation is measured; otherwise it is nan
+    missed: Floats  # (K,) probability that a busy channel is observed as idle (missed detection)
+    false_alarm: Floats  # (K,) probability that an idle channel is observed as busy
+    switching_cost: float  # reward lost when a channel is played that was not played in the slot before
     params: Any  # the parameters of the policy, a NamedTuple
 
 
