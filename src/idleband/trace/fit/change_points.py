@@ -8,11 +8,13 @@ channels, it is the maximum of a Brownian bridge times sqrt(T v) with the varian
 
 The trace is split where the maximum is significant, and the parts are tested again (binary segmentation).
 
-Common change points. The occupancy of all channels in blocks of slots is compared before and after each block, and the
-squared CUSUMs of the channels are added. The largest sum is compared with those after random permutations of the
-blocks, in which the channels stay together. This assumes nothing about the dependence between channels, and that blocks
-are exchangeable while nothing changes: they are at least ten times as long as the occupancy of a typical channel is
-correlated.
+Common change points. The occupancy of all channels in blocks of slots is compared between the inside and the outside of
+every interval, and the squared differences of the channels are added (circular binary segmentation, Olshen et al.
+2004). The largest sum is compared with those after random permutations of the blocks, in which the channels stay
+together. Both ends of a significant interval are change points, and the parts are tested again. This assumes nothing
+about the dependence between channels, and that blocks are exchangeable while nothing changes. They are ten times as
+long as the occupancy of a typical channel is correlated; in traces that have fewer than 24 such blocks they are
+shorter, and slow variation counts as a change.
 
 Drift. The slope of a straight line through the occupancy in 30 blocks, with an interval that takes blocks as
 independent.
@@ -34,8 +36,9 @@ from idleband.trace.statistics import run_lengths
 SIGNIFICANT = 0.05
 MIN_PERIODS = 8  # complete idle and busy periods of a part that is tested
 MAX_CHANGES = 50  # of one channel
-MAX_BLOCKS, MIN_BLOCKS = 60, 12  # of the test for common changes
-MIN_PART = 4  # blocks before and after a common change
+MAX_BLOCKS, MIN_BLOCKS = 60, 24  # of the test for common changes
+MIN_BLOCK = 5  # slots
+MIN_PART = 2  # blocks before and after a common change
 PERMUTATIONS = 999
 COMMON_LEVEL = 0.01  # of each split, because parts are tested again
 
@@ -63,6 +66,7 @@ class Changes:
     common: tuple[ChangePoint, ...]  # of all channels; before and after: mean occupancy
     common_p_value: float  # of the first common change; nan: not tested
     block_slots: int  # length of a block of the test for common changes; 0: not tested
+    short_blocks: bool  # blocks are shorter than ten correlation times: slow variation counts as a change
     drift: Floats  # change of the occupancy of each channel over the trace, along a straight line
     drift_low: Floats
     drift_high: Floats
@@ -82,6 +86,7 @@ class Changes:
             "common": [point.to_dict() for point in self.common],
             "common_p_value": finite(self.common_p_value),
             "block_slots": self.block_slots,
+            "short_blocks": self.short_blocks,
             "drift": [finite(value) for value in self.common_drift],
             "channels_drifting": self.drifting,
         }
@@ -99,10 +104,12 @@ def find_changes(busy: Any, counts: Counts, rng: np.random.Generator) -> Changes
         cuts = _segment(busy[:, k], level) if p_values[k] < level else []
         channels.append(_described(cuts, busy[:, k], T))
     times = np.array([_correlation_time(busy[:, k]) for k in range(K)])
-    size = max(-(-T // MAX_BLOCKS), int(np.ceil(10 * np.median(times[np.isfinite(times)])))) if tested else T
+    wanted = 10 * float(np.median(times[np.isfinite(times)])) if tested else 0.0
+    size = int(np.clip(wanted, -(-T // MAX_BLOCKS), max(1, T // MIN_BLOCKS)))
+    size_is_short = size < wanted
     common: tuple[ChangePoint, ...] = ()
     common_p = float("nan")
-    if T // size >= MIN_BLOCKS:
+    if tested and size >= MIN_BLOCK:
         cuts, common_p = _common(busy, size, rng)
         common = _described(cuts, busy.mean(axis=1), T)
     else:
@@ -112,7 +119,7 @@ def find_changes(busy: Any, counts: Counts, rng: np.random.Generator) -> Changes
     drifting = int(np.sum(holm(p) < SIGNIFICANT))
     overall = (float(mean_drift[0][0]), float(mean_drift[1][0]), float(mean_drift[2][0]))
     return Changes(
-        tuple(channels), tested, p_values, common, common_p, size, drift, low, high, drifting, overall
+        tuple(channels), tested, p_values, common, common_p, size, size_is_short, drift, low, high, drifting, overall
     )  # fmt: skip
 
 
@@ -188,28 +195,41 @@ def _common(busy: Any, size: int, rng: np.random.Generator) -> tuple[list[int], 
     parts = [(0, blocks)]
     while parts:
         begin, end = parts.pop()
-        if end - begin < 2 * MIN_PART:
+        n = end - begin
+        if n < 2 * MIN_PART:
             continue
-        part = share[begin:end]
-        statistic, at = _largest(part)
-        order = rng.permuted(np.tile(np.arange(len(part)), (PERMUTATIONS, 1)), axis=1)
-        higher = sum(_largest(part[one])[0] >= statistic * (1 - 1e-12) for one in order)
+        part = share[begin:end] - share[begin:end].mean(axis=0)
+        products = part @ part.T
+        statistic, ends = _largest(products)
+        higher = 0
+        for _ in range(PERMUTATIONS):
+            order = rng.permutation(n)
+            higher += _largest(products[order][:, order])[0] >= statistic * (1 - 1e-12)
         p = (1 + higher) / (1 + PERMUTATIONS)
         p_first = p if np.isnan(p_first) else p_first
         if p <= COMMON_LEVEL:
-            cuts.append((begin + at) * size)
-            parts += [(begin, begin + at), (begin + at, end)]
+            inner = [begin + at for at in ends if 0 < at < n]
+            cuts += [at * size for at in inner]
+            parts += pairwise([begin, *inner, end])
     return [_refined(busy, cut, size) for cut in sorted(cuts)], p_first
 
 
-def _largest(share: Floats) -> tuple[float, int]:
-    """Return the largest sum of squared, standardised CUSUMs, and the number of blocks before it."""
-    n = len(share)
-    after = np.arange(MIN_PART, n - MIN_PART + 1)
-    deviation = np.cumsum(share - share.mean(axis=0), axis=0)[after - 1]
-    score = np.sum(deviation**2, axis=1) * n / (after * (n - after))
-    best = int(np.argmax(score))
-    return float(score[best]), int(after[best])
+def _largest(products: Floats) -> tuple[float, tuple[int, int]]:
+    """Return the largest difference of an interval of blocks from the others, and its first and last block plus one.
+
+    `products` has the inner products over channels of the occupancy of two blocks, minus its mean over blocks. The
+    difference is the sum over channels of (mean inside - mean outside)^2 m (n - m) / n, with m of n blocks inside.
+    """
+    n = len(products)
+    total = np.zeros((n + 1, n + 1))
+    total[1:, 1:] = products.cumsum(axis=0).cumsum(axis=1)
+    diagonal = np.diag(total)
+    squared = diagonal[None, :] + diagonal[:, None] - 2 * total  # of the sum over blocks i to j - 1
+    inside = np.arange(n + 1)[None, :] - np.arange(n + 1)[:, None]
+    allowed = (inside >= MIN_PART) & (n - inside >= MIN_PART)
+    score = np.where(allowed, squared * n / np.where(allowed, inside * (n - inside), 1), -1.0)
+    first, end = np.unravel_index(int(np.argmax(score)), score.shape)
+    return float(score[first, end]), (int(first), int(end))
 
 
 def _refined(busy: Any, cut: int, size: int) -> int:

@@ -21,7 +21,7 @@ QUANTITIES = {
     "idle_cv2": "CV² of idle periods",
     "busy_cv2": "CV² of busy periods",
     "correlation": "correlation between channels",
-    "few_idle": "idle channels in the worst 5% of slots",
+    "few_idle": "5% quantile of idle channels",
     "slow_variation": "standard deviation of occupancy by block",
 }
 
@@ -88,17 +88,18 @@ def check_model(busy: Any, model: Model, rng: np.random.Generator) -> Checks:
             matrices.append(matrix)
     found = []
     for name in QUANTITIES:
-        values = np.array([one[name] for one in simulated])
-        values = values[np.isfinite(values)]
-        if np.isfinite(observed[name]) and len(values) > copies / 2:
-            typical, half = float(values.mean()), 3 * float(values.std(ddof=1))
+        found_values = np.array([one[name] for one in simulated])
+        found_values = found_values[np.isfinite(found_values)]
+        if np.isfinite(observed[name]) and len(found_values) > copies / 2:
+            typical, half = float(found_values.mean()), 3 * float(found_values.std(ddof=1))
             half = max(half, 1.0 if name == "few_idle" else 0.01 * typical)  # one channel, or 1%, is no difference
             low = typical - half if name == "correlation" else max(0.0, typical - half)
             found.append(Check(name, float(observed[name]), low, typical + half, typical))
     correlation = None
-    if matrices[0] is not None:
-        known = np.isfinite(matrices)
-        total = np.where(known, matrices, 0.0).sum(axis=0)
+    stack = [matrix for matrix in matrices if matrix is not None]
+    if stack:
+        known = np.isfinite(stack)
+        total = np.where(known, stack, 0.0).sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
             correlation = total / known.sum(axis=0)
     return Checks(tuple(found), copies, length, correlation)

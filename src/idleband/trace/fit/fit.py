@@ -1,6 +1,7 @@
 """The fit of a trace: estimates, tests, the chosen model, and the scenario file."""
 
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -165,15 +166,13 @@ class TraceFit:
 
     def to_toml(self) -> str:
         """Return the content of the scenario file."""
-        import textwrap
-
         slots = f"{self.slots:,} slots of {self.metadata.slot_s:g} s"
         lines = [f"Fitted to a trace of {slots}, {self.metadata.threshold_rule}."]
         lines += [self.verdict.headline, *(f"- {text}" for text in self.verdict.limits)]
         comment = "\n".join(
             textwrap.fill(line, HEADER_WIDTH, initial_indent="# ", subsequent_indent="# ") for line in lines
         )
-        return f"{comment}\n\n{tomli_w.dumps(self.scenario_table())}"
+        return f"{comment}\n\n{_in_rows(tomli_w.dumps(self.scenario_table()))}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything for JSON; null where a value is not defined."""
@@ -242,6 +241,22 @@ def fit_trace(
         channels, geometric, correlate(busy, *estimates), changes, choice, check_model(busy, choice.model, rng), counts,
         metadata, name or "fit", M, T, level,
     )  # fmt: skip
+
+
+def _in_rows(toml: str) -> str:
+    r"""Return TOML in which a line has as many numbers of a list as fit, instead of one.
+
+    >>> print(_in_rows("a = [\n    0.5,\n    0.25,\n]"))
+    a = [
+        0.5, 0.25,
+    ]
+    """
+
+    def wrapped(found: re.Match[str]) -> str:
+        indent = found[1]
+        return textwrap.fill(" ".join(found[0].split()), 100, initial_indent=indent, subsequent_indent=indent) + "\n"
+
+    return re.sub(r"(?:^( +)[-+.0-9e]+,\n)+", wrapped, toml, flags=re.MULTILINE)
 
 
 def scenario_name(text: str) -> str:

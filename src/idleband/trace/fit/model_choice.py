@@ -123,12 +123,12 @@ def choose(busy: Any, counts: Counts, force: str | None = None) -> Choice:
         if found is best_allowed
         or (force is None and _contains(best_allowed, found) and found.excess <= found.excess_error)
     )  # fmt: skip
-    model: Model
+    final: Model
     if winner.regimes:
-        model, _ = fit_regimes(data, winner.regimes, np.ones(T - 1, bool))
+        final = fit_regimes(data, winner.regimes, np.ones(T - 1, bool))[0]
     else:
-        model = fit_markov(counts) if winner.name == "markov" else fit_semi_markov(counts)
-    return Choice(model, candidates, len(data.used) / (T - 1))
+        final = fit_markov(counts) if winner.name == "markov" else fit_semi_markov(counts)
+    return Choice(final, candidates, len(data.used) / (T - 1))
 
 
 def _contains(large: Candidate, small: Candidate) -> bool:

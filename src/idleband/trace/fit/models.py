@@ -137,7 +137,7 @@ def fit_semi_markov(counts: Counts, use: Any = slice(None)) -> SemiMarkovModel:
         slots = merged(counts.slots[state][:, use].sum(axis=1), bins)
         leaves = merged(counts.leaves[state][:, use].sum(axis=1), bins)
         parts.append(fit_hazards(slots, leaves, counts.edges[:bins].copy()))
-    return SemiMarkovModel(*parts)
+    return SemiMarkovModel(parts[0], parts[1])
 
 
 def simulate_hazards(hazards: Floats, T: int, copies: int, rng: np.random.Generator) -> Any:

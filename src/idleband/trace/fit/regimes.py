@@ -22,6 +22,7 @@ MAX_SLOTS, MAX_VALUES = 30_000, 4_000_000  # slots and channel-slots that EM use
 SHRINKAGE = 5.0  # slots
 FIRST_ROUNDS, MAX_ROUNDS = 6, 40
 CLOSE = 2e-5  # gain of the log-likelihood per slot and channel, in nats, at which EM stops
+NEGLIGIBLE = 1e-15  # probability of a regime in a slot
 CHUNK = 1_000_000  # channel-slots at once
 
 
@@ -101,6 +102,7 @@ def _rounds(data: Transitions, restart: Flags, model: RegimeModel, rounds: int) 
 
 def _maximise(data: Transitions, weights: Floats, pairs: Floats) -> RegimeModel:
     K, regimes = data.K, weights.shape[1]
+    weights = np.where(weights < NEGLIGIBLE, 0.0, weights)  # denormal numbers are slow
     counts = (weights.T.astype(np.float32) @ data.features).astype(float).reshape(regimes, 3, K)
     slots_busy = counts[:, 2]
     slots_idle = np.maximum(0.0, weights.sum(axis=0)[:, None] - slots_busy)
@@ -212,8 +214,8 @@ def predictive_log_loss(busy: Any, model: RegimeModel) -> tuple[Floats, Floats]:
     _, before, gain = forward_pass(model.transition, evidence)
     single = np.empty(T - 1)
     for begin in range(0, T - 1, step):
-        at = slice(begin, min(T - 1, begin + step))
-        now, after = busy[at], busy[begin + 1 : min(T, begin + step + 1)]
-        leave = np.where(now, before[at] @ model.p01, before[at] @ model.p10)
-        single[at] = -np.sum(np.log(np.where(now != after, leave, 1 - leave)), axis=1)
+        part = slice(begin, min(T - 1, begin + step))
+        now, after = busy[part], busy[begin + 1 : min(T, begin + step + 1)]
+        leave = np.where(now, before[part] @ model.p01, before[part] @ model.p10)
+        single[part] = -np.sum(np.log(np.where(now != after, leave, 1 - leave)), axis=1)
     return -gain, single

@@ -120,9 +120,7 @@ def _judge_stationarity(fit: "TraceFit", serious: list[str], limits: list[str], 
             f" {_span(low, high, change)}); the scenario has no drift."
         )
     if not changes.changed and not changes.common:
-        support.append(
-            f"No change point of the occupancy was found in {_some(changes.tested, K)} that could be tested."
-        )
+        support.append(f"No change point of the occupancy was found in the {changes.tested} channels that were tested.")
 
 
 def _span(low: float, high: float, sign: float) -> str:
@@ -140,7 +138,11 @@ def _judge_dwell_times(fit: "TraceFit", serious: list[str], limits: list[str], s
     if not rejected:
         support.append("Dwell times agree with geometric ones in all channels that could be tested.")
         return
-    counts = ", ".join(f"{test.state} in {test.rejected} of {test.tested} tested channels" for test in rejected)
+    single = len(fit.channels) == 1
+    counts = ", ".join(
+        test.state if single else f"{test.state} in {test.rejected} of {test.tested} tested channels"
+        for test in rejected
+    )
     text = f"Dwell times are not geometric ({counts})"
     if fit.model.name == "markov":
         limits.append(f"{text}. The difference is too small to improve held-out predictions.")
@@ -153,7 +155,11 @@ def _judge_dwell_times(fit: "TraceFit", serious: list[str], limits: list[str], s
             ages = (
                 f" Ages alone lower the log-loss from {markov:.3f} to {semi:.3f}, and no scenario has ages and regimes."
             )
-        limits.append(f"{text}, but within a regime those of the scenario are.{ages}")
+        spread = [check for check in fit.checks.quantities if check.name.endswith("cv2")]
+        if all(check.agrees for check in spread):
+            support.append(f"{text}; regimes give simulated periods the same CV².{ages}")
+        else:
+            limits.append(f"{text}, but within a regime those of the scenario are.{ages}")
 
 
 def _candidate(fit: "TraceFit", name: str) -> float | None:
@@ -192,7 +198,7 @@ def _judge_checks(fit: "TraceFit", serious: list[str], limits: list[str], suppor
         )
         (serious if large and not check.name.endswith("cv2") else limits).append(text)
     agree = [check.label for check in fit.checks.quantities if check.agrees]
-    if agree:
+    if agree and fit.choice.candidates:
         support.append(f"Simulated traces agree with the trace in: {_listed(agree)}.")
 
 
