@@ -33,7 +33,7 @@ from idleband.trace.fit.models import MarkovModel, RegimeModel, simulate_hazards
 from idleband.trace.fit.transitions import estimate_transitions
 
 HERE = Path(__file__).parent
-TRACES, CHOSEN = 400, 60
+TRACES, RUNS, CHOSEN = 300, 100, 25
 K = 10
 P01, P10 = 0.25, 0.05
 LENGTHS = (300, 1000, 5000)
@@ -215,7 +215,7 @@ def main() -> None:
         "|---|---|---|---|---|---|---|---|",
         *coverage(traces),
     ]
-    runs = 2 if quick else 200
+    runs = 2 if quick else RUNS
     second = [
         "",
         f"Rejections at 5% in per cent, and chosen models; {runs} traces of 5,000 slots and {K} channels.",

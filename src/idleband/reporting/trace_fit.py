@@ -8,7 +8,7 @@ import numpy as np
 
 from idleband.reporting.text import definitions, paragraph, table
 from idleband.reporting.trace import MAX_LISTED, duration
-from idleband.trace.fit.change_points import ChangePoint
+from idleband.trace.fit.change_points import COMMON_LEVEL, ChangePoint
 from idleband.trace.fit.counts import STATES
 from idleband.trace.fit.dwell_times import GeometricTest
 from idleband.trace.fit.fit import ChannelFit, TraceFit
@@ -158,6 +158,8 @@ def _tests(fit: TraceFit) -> list[tuple[str, str]]:
             text = "not tested: the trace is too short"
         elif changes.common:
             text = f"{_points(changes.common, fit)} (p = {changes.common_p_value:.2g})"
+        elif changes.common_p_value <= COMMON_LEVEL:
+            text = f"none in which many channels take part (p = {changes.common_p_value:.2g})"
         else:
             text = f"none found (p = {changes.common_p_value:.2g}, blocks of {changes.block_slots} slots)"
         if changes.short_blocks and changes.block_slots:

@@ -11,10 +11,11 @@ The trace is split where the maximum is significant, and the parts are tested ag
 Common change points. The occupancy of all channels in blocks of slots is compared between the inside and the outside of
 every interval, and the squared differences of the channels are added (circular binary segmentation, Olshen et al.
 2004). The largest sum is compared with those after random permutations of the blocks, in which the channels stay
-together. Both ends of a significant interval are change points, and the parts are tested again. This assumes nothing
-about the dependence between channels, and that blocks are exchangeable while nothing changes. They are ten times as
-long as the occupancy of a typical channel is correlated; in traces that have fewer than 24 such blocks they are
-shorter, and slow variation counts as a change.
+together. Both ends of a significant interval are change points, and the parts are tested again. Change points in which
+fewer than a tenth of the channels take part, or only one, are left out. This assumes nothing about the dependence
+between channels, and that blocks are exchangeable while nothing changes. They are ten times as long as the occupancy of
+a typical channel is correlated; in traces that have fewer than 24 such blocks they are shorter, and slow variation
+counts as a change.
 
 Drift. The slope of a straight line through the occupancy in 30 blocks, with an interval that takes blocks as
 independent.
@@ -211,7 +212,22 @@ def _common(busy: Any, size: int, rng: np.random.Generator) -> tuple[list[int], 
             inner = [begin + at for at in ends if 0 < at < n]
             cuts += [at * size for at in inner]
             parts += pairwise([begin, *inner, end])
-    return [_refined(busy, cut, size) for cut in sorted(cuts)], p_first
+    return _shared(busy, sorted(_refined(busy, cut, size) for cut in cuts)), p_first
+
+
+def _shared(busy: Any, cuts: list[int]) -> list[int]:
+    """Return the change points in which at least a tenth of the channels, and two, take part.
+
+    The number that takes part is (sum of d_k^2)^2 / sum of d_k^4 of the differences d_k of their occupancy.
+    """
+    T, K = busy.shape
+    if K == 1:
+        return cuts
+    ends = [0, *cuts, T]
+    levels = np.array([busy[begin:end].mean(axis=0) for begin, end in pairwise(ends)])
+    squared = np.diff(levels, axis=0) ** 2
+    part = squared.sum(axis=1) ** 2 / np.maximum(1e-300, (squared**2).sum(axis=1))
+    return [cut for cut, channels in zip(cuts, part, strict=True) if channels >= max(2.0, K / 10)]
 
 
 def _largest(products: Floats) -> tuple[float, tuple[int, int]]:

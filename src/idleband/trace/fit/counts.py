@@ -2,7 +2,7 @@
 
 The age of a slot is the number of slots that a channel has been in its present state, this one included. Slots of the
 first period of a channel have an unknown age, because the period may have begun before the trace; they are in bin 0.
-Ages are in bins that are one slot wide at first and then grow by about the square root of 2.
+Bins of age begin at 1, 2, 3, 4, 6, 8, 12, 16, ... slots.
 """
 
 from dataclasses import dataclass
@@ -59,13 +59,11 @@ def age_edges(T: int, K: int) -> Ints:
     """Return the first age of each bin.
 
     >>> age_edges(5000, 400).tolist()
-    [1, 2, 3, 4, 5, 7, 9, 12, 17, 23, 33, 46, 65]
+    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
     """
     cap = min(T, max(MIN_AGE_CAP, min(MAX_AGE_CAP, MAX_HAZARDS // K)))
-    grown = [4 * 2 ** (i / 2) for i in range(1, 40)]
-    edges = [1, 2, 3, 4, *(int(age) + (age > 5) for age in grown)]
-    found = sorted({edge for edge in edges if edge <= cap + 1})
-    return np.array(found, dtype=np.int64)
+    found = {factor * 2**power for factor in (1, 3) for power in range(20)}
+    return np.array(sorted(edge for edge in found if edge <= cap), dtype=np.int64)
 
 
 def ages(busy: Any) -> tuple[Any, Any]:

@@ -19,7 +19,7 @@ def binomial_interval(successes: Any, trials: Any) -> tuple[Floats, Floats]:
 
     >>> low, high = binomial_interval(5, 50)
     >>> float(low.round(3)), float(high.round(3))
-    (0.039, 0.206)
+    (0.039, 0.205)
     """
     x, n = np.asarray(successes, float), np.asarray(trials, float)
     tail = (1 - LEVEL) / 2
