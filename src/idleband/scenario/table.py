@@ -37,9 +37,10 @@ CHAIN_KEYS = ("p01", "p10", "transition")
 CHANNEL_KEYS = (*CHAIN_KEYS, "good")
 # Each of these describes the states of the channels completely, apart from a base or p01 and p10 for mean dwell times.
 PROCESS_KEYS = ("dwell", "regimes", "trace")
+ADDED_KEYS = ("shocks", "correlation", "sensing_errors")  # None: not present, as in a change of another scenario
 KEYS = (
-    "name", "base", *CHANNEL_KEYS, *PROCESS_KEYS, "shocks", "correlation", "rewards", "channel_names", "users",
-    "sensing", "sensing_errors", "sensing_time", "switching_cost", "feedback", "reward", "context", "perturbation",
+    "name", "base", *CHANNEL_KEYS, *PROCESS_KEYS, *ADDED_KEYS, "rewards", "channel_names", "users",
+    "sensing", "sensing_time", "switching_cost", "feedback", "reward", "context", "perturbation",
     "availability",
 )  # fmt: skip
 
@@ -53,7 +54,7 @@ def from_table(
     pay, as version 0.1 did.
     """
     validation.check_keys(table, KEYS, "scenario")
-    table = {key: value for key, value in table.items() if value is not None}
+    table = {key: value for key, value in table.items() if value is not None or key not in PROCESS_KEYS + ADDED_KEYS}
     if "base" in table:
         channel_keys = [key for key in (*CHANNEL_KEYS, "trace") if key in table]
         if channel_keys:
