@@ -22,6 +22,9 @@ FORMATS = (
     "parquet",
 )  # fmt: skip
 
+# Models of `trace fit`; the same as idleband.trace.fit.fit.MODELS.
+MODELS = ("auto", "markov", "semi-markov", "regimes")
+
 SCENARIO = "SCENARIO|FILE.toml"
 POLICY = "NAME[:key=value,...]"
 
@@ -185,7 +188,7 @@ def _add_serve(commands: Any) -> None:
 
 def _add_trace(commands: Any) -> dict[str, Parser]:
     group = _add(
-        commands, "trace", "import and describe recordings of spectrum",
+        commands, "trace", "import, describe and fit recordings of spectrum",
         "`idleband trace COMMAND --help` describes a command and its options.",
     )  # fmt: skip
     below = group.add_subparsers(dest="subcommand", metavar="command", required=True, parser_class=Parser)
@@ -229,9 +232,23 @@ def _add_trace(commands: Any) -> dict[str, Parser]:
     )  # fmt: skip
     show.add_argument("trace", metavar="TRACE", help="a trace file")
     show.add_argument("--out", metavar="FIGURE", help="also draw a figure into this .png or .svg file")
-    for command in (load, show):
+    fit = _add(
+        below, "fit", "fit channel models to a trace, write a scenario file, and say how far to trust it",
+        "Markov, semi-Markov and common-regime models are compared by log-loss on held-out parts of the trace.",
+    )  # fmt: skip
+    fit.add_argument("trace", metavar="TRACE", help="a trace file")
+    fit.add_argument("--out", metavar="FILE.toml", required=True, help="scenario file to write")
+    fit.add_argument(
+        "--users", metavar="M", help="channels to assign per slot in the scenario (default a fifth of the channels)"
+    )
+    fit.add_argument(
+        "--model", metavar="MODEL", default=MODELS[0],
+        help=f"model of the scenario: {', '.join(MODELS)} (default auto, the one with the lowest log-loss)",
+    )  # fmt: skip
+    fit.add_argument("--figure", metavar="FIGURE", help="also draw a figure into this .png or .svg file")
+    for command in (load, show, fit):
         _add_json(command)
-    return {"trace import": load, "trace show": show}
+    return {"trace import": load, "trace show": show, "trace fit": fit}
 
 
 def _add_information(commands: Any) -> None:
