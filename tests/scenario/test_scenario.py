@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import idleband as ib
-from idleband.scenario.table import MAX_CHANNELS, MAX_ENTRIES
+from idleband.scenario.contexts import MAX_DIMENSION
+from idleband.scenario.table import MAX_CHANNELS
 
 TWO = {"p01": [0.1, 0.2], "p10": [0.3, 0.4]}
 THREE_STATES = {
@@ -391,8 +392,8 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     (two(p10=[0.3]), "scenario.p10: has 1 entries, p01 has 2; one per channel in both"),
     (two(p01=[], p10=[]), f"scenario.p01: has 0 channels; must be from 1 to {MAX_CHANNELS}"),
     (two(p01=0.1), "scenario.p01 = 0.1: must be a list, one probability per channel"),
-    ({"p01": [0.1], "users": 1}, "scenario.p10 is missing: give base, or p01 and p10, or transition"),
-    ({}, "scenario.p01 is missing: give base, or p01 and p10, or transition"),
+    ({"p01": [0.1], "users": 1}, "scenario.p10 is missing: give base, or p01 and p10, or one of transition"),
+    ({}, "scenario.p01 is missing: give base, or p01 and p10, or one of transition"),
     (s1(p01=[0.1]), "scenario.p01: give either base or channels, not both"),
     (two(good=[1]), "scenario.good: only with transition"),
     (two(rewards=[0.1]), "scenario.rewards, channel 0: has 1 entries for 2 states"),
@@ -440,7 +441,7 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     (s1(reward="treshold"), "scenario.reward = 'treshold': must be one of threshold, additive"),
     # contexts
     (s1(context="unifrom"), "scenario.context.kind = 'unifrom': must be one of uniform"),
-    (s1(context={"dimension": 0}), f"scenario.context.dimension = 0: must be a whole number from 1 to {MAX_ENTRIES}"),
+    (s1(context={"dimension": 0}), f"scenario.context.dimension = 0: must be a whole number from 1 to {MAX_DIMENSION}"),
     (s1(context={"dimension": 1e9}), "scenario.context.dimension = 1000000000.0: must be a whole number from 1"),
     (s1(context=8), "scenario.context = 8: must be a table of settings"),
     # perturbation

@@ -13,6 +13,7 @@ from idleband.scenario.upper_bound import levels, padded, padded_transition
 def setup_of(scenario: Scenario, params: Any) -> Setup:
     """Return the setup of a policy with these parameters on a scenario."""
     low, high = scenario.reward_range()
+    errors = scenario.sensing_errors
     return Setup(
         K=scenario.K,
         M=scenario.users,
@@ -26,9 +27,9 @@ def setup_of(scenario: Scenario, params: Any) -> Setup:
         good=padded(scenario.good, False),
         threshold=scenario.reward == "threshold",
         measured=scenario.feedback == "perturbation",
-        missed=np.zeros(scenario.K),
-        false_alarm=np.zeros(scenario.K),
-        switching_cost=0.0,
+        missed=np.zeros(scenario.K) if errors is None else np.array(errors.missed),
+        false_alarm=np.zeros(scenario.K) if errors is None else np.array(errors.false_alarm),
+        switching_cost=scenario.switching_cost,
         params=params,
     )
 

@@ -9,9 +9,10 @@ from idleband import validation
 from idleband.errors import InputError
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.table import CHAIN_KEYS, from_table, merge
+from idleband.trace.trace import Trace
 
-ScenarioLike: TypeAlias = str | Path | Mapping[str, Any] | Scenario
-"""What is accepted as a scenario: a preset, the path of a TOML file, a dict, or a Scenario."""
+ScenarioLike: TypeAlias = str | Path | Mapping[str, Any] | Scenario | Trace
+"""What is accepted as a scenario: a preset, the path of a TOML file or a trace file, a dict, a Trace, or a Scenario."""
 
 EXPERIMENT_FILE = "an experiment file has [scenario], [experiment] and [[policy]]"
 
@@ -21,9 +22,10 @@ def scenario(source: ScenarioLike | None = None, /, **changes: Any) -> Scenario:
 
     Parameters
     ----------
-    source : str, Path, dict or Scenario, optional
-        The name of a preset ("S1" to "S4"), the path of a TOML file with a [scenario] table, a dict with the keys
-        below, or a scenario. Without a source the keywords describe the whole scenario.
+    source : str, Path, dict, Trace or Scenario, optional
+        The name of a preset ("S1" to "S4"), the path of a TOML file with a [scenario] table or of a trace file
+        (.parquet), a dict with the keys below, a trace, or a scenario. Without a source the keywords describe the whole
+        scenario.
     p01, p10 : list of float
         Probabilities that a two-state channel becomes good, and bad, from one slot to the next; one per channel.
     transition : list of matrices
@@ -38,13 +40,41 @@ def scenario(source: ScenarioLike | None = None, /, **changes: Any) -> Scenario:
         perturbation 1 in a good state and 0.1 in a bad one. The additive reward pays h(s) - n.
     users : int
         Number of channels that are selected in a slot, M.
+    dwell : dict, optional
+        Dwell times that are not geometric: `good` and `bad`, each a table or one table per channel with `kind` and its
+        parameters: geometric (mean), negative-binomial (mean, shape), weibull (mean, shape), uniform (low, high),
+        mixture of geometric distributions (weights, means) or empirical (hazard). Beside `p01` and `p10`, a mean that
+        is left out is that of the chain.
+    regimes : dict, optional
+        `p01` and `p10` with one list per regime, and either `transition`, the transition matrix of the regime from slot
+        to slot, or `at`, the slots in which the next regime begins.
+    shocks : dict, optional
+        Common shocks: `start` and `end`, probabilities per slot; `share`, the probability that a shock hits a channel;
+        `channels` that can be hit.
+    correlation : dict, optional
+        Correlation of the random draws of channels: `common`, with all others, and `neighbours`.
+    trace : str, Path, Trace or dict, optional
+        A trace whose states are replayed instead of simulated; as a dict `file` and `block`, the slots per block of the
+        bootstrap and of the shifts between replications.
+    sensing_errors : dict, optional
+        `missed` and `false_alarm`, probabilities that a busy channel is observed as idle and an idle one as busy; one
+        number, or one per channel. Policies see observed states and the rewards that belong to them; results count true
+        states.
+    sensing_time : float, optional
+        Share of a slot that sensing takes for each channel that a user senses: one if sensing is "played", K / M,
+        rounded up, if it is "all". Rewards are earned in the rest of the slot.
+    switching_cost : float, optional
+        Reward lost for each selected channel that was not selected in the slot before.
     channel_names : list of str, optional
         Names of the channels, accepted wherever a channel is given by index. Presets have ch1 to ch10.
     perturbation : str, dict or class, optional
         "none", "linear", "quadratic", "cosine", file.py:NAME or a class registered with `register_perturbation`; or a
-        dict with `kind` and one of `clear` (probability that n < 1), `theta_norm` and `theta`, and `per_channel`.
+        dict with `kind` and one of `clear` (probability that n < 1 for uniform contexts), `theta_norm` and `theta`,
+        `per_channel`, and `drift`, the slots in which theta moves to a second draw. The default is "linear", and "none"
+        for a trace.
     context : dict, optional
-        `dimension` of the contexts, which are uniform on the unit cube.
+        `kind`: "uniform" on the unit cube and independent, "ar1" with `correlation` from slot to slot and `margin`
+        "uniform" or "normal", or "recorded" from a `file` (a trace file or .npy) or from the trace; and `dimension`.
     sensing : {"played", "all"}
         Whether policies observe the states of played channels afterwards, or of all channels beforehand.
     feedback : {"perturbation", "reward"}
@@ -84,6 +114,8 @@ def scenario(source: ScenarioLike | None = None, /, **changes: Any) -> Scenario:
         table["perturbation"]["kind"] = source.perturbation.model  # the name may have been registered again since
     elif isinstance(source, Mapping):
         table = dict(source)
+    elif isinstance(source, Trace) or str(source).endswith(".parquet"):
+        table = {"trace": source}
     elif isinstance(source, Path) or str(source).endswith(".toml"):
         path = Path(source)
         table = located(validation.table(read_toml(path).get("scenario", {}), "scenario"), path.parent)
@@ -114,11 +146,18 @@ def read_toml(path: Path, contents: str = EXPERIMENT_FILE) -> dict[str, Any]:
 
 
 def located(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a scenario table from a file in this folder, with `file.py:name` made relative to the folder."""
+    """Return a scenario table from a file in this folder, with the files that it names relative to the folder."""
 
     def place(kind: Any) -> Any:
         return str(folder / kind) if isinstance(kind, str) and ".py:" in kind else kind
 
+    table = dict(table)
+    for key in ("trace", "context"):
+        entry = table.get(key)
+        if key == "trace" and isinstance(entry, str):
+            table[key] = str(folder / entry)
+        elif isinstance(entry, Mapping) and isinstance(entry.get("file"), str):
+            table[key] = {**entry, "file": str(folder / entry["file"])}
     given = table.get("perturbation")
     if isinstance(given, Mapping) and "kind" in given:
         return {**table, "perturbation": {**given, "kind": place(given["kind"])}}

@@ -88,6 +88,10 @@ class PerturbationModel(ABC):
         """Return E[n] and its standard error (0 if exact)."""
 
     @abstractmethod
+    def values(self, theta: Floats, x: Floats) -> Floats:
+        """Return n for contexts x of shape (N, d)."""
+
+    @abstractmethod
     def bounds(self, theta: Floats) -> tuple[float, float]:
         """Return the smallest and the largest value of n."""
 
@@ -107,6 +111,9 @@ class NoPerturbation(PerturbationModel):
 
     def mean(self, theta: Floats, d: int) -> tuple[float, float]:
         return 0.0, 0.0
+
+    def values(self, theta: Floats, x: Floats) -> Floats:
+        return np.zeros(len(x))
 
     def bounds(self, theta: Floats) -> tuple[float, float]:
         return 0.0, 0.0
@@ -146,6 +153,9 @@ class Linear(PerturbationModel):
     def mean(self, theta: Floats, d: int) -> tuple[float, float]:
         return float(theta.sum()) / 2, 0.0
 
+    def values(self, theta: Floats, x: Floats) -> Floats:
+        return np.asarray(x @ theta)
+
     def bounds(self, theta: Floats) -> tuple[float, float]:
         return float(theta.clip(max=0).sum()), float(theta.clip(min=0).sum())
 
@@ -179,6 +189,9 @@ class Quadratic(PerturbationModel):
 
     def mean(self, theta: Floats, d: int) -> tuple[float, float]:
         return 0.5 + float(theta[0]) * float(theta[1:] @ theta[1:]) / 12, 0.0
+
+    def values(self, theta: Floats, x: Floats) -> Floats:
+        return np.asarray(0.5 + theta[0] * ((x - 0.5) @ theta[1:]) ** 2)
 
     def bounds(self, theta: Floats) -> tuple[float, float]:
         end = 0.5 + float(theta[0]) * (float(np.abs(theta[1:]).sum()) / 2) ** 2
@@ -219,6 +232,9 @@ class Cosine(PerturbationModel):
 
     def mean(self, theta: Floats, d: int) -> tuple[float, float]:
         return float(theta[0]) + 0.5 * float(np.prod(np.sinc(3 * theta[1:] / math.pi))), 0.0
+
+    def values(self, theta: Floats, x: Floats) -> Floats:
+        return np.asarray(theta[0] + 0.5 * np.cos(6.0 * ((x - 0.5) @ theta[1:])))
 
     def bounds(self, theta: Floats) -> tuple[float, float]:
         farthest = min(math.pi, 3 * float(np.abs(theta[1:]).sum()))

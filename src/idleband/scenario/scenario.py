@@ -1,5 +1,6 @@
 """Scenario: channels, contexts, perturbation and reward, and the quantities that follow from them."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +12,16 @@ from idleband.arrays import Flags, Floats
 from idleband.channels import channel_index, channel_indices, channel_label
 from idleband.errors import InputError
 from idleband.kernels.rng import PERTURBATION, stream
+from idleband.scenario.contexts import UNIFORM_CONTEXTS, Contexts
+from idleband.scenario.correlation import Correlation
+from idleband.scenario.dwell_times import DwellTimes
 from idleband.scenario.markov import autocorrelation, stationary
 from idleband.scenario.perturbation import PERTURBATION_MODELS, PerturbationModel
+from idleband.scenario.recording import Recording
+from idleband.scenario.regimes import Regimes
 from idleband.scenario.reward import HIGH, LOW
+from idleband.scenario.sensing_errors import SensingErrors
+from idleband.scenario.shocks import Shocks
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,7 @@ class Perturbation:
     theta_norm: float | None = None
     theta: tuple[tuple[float, ...], ...] | None = None  # one row for all channels, or one per channel
     per_channel: bool = False  # whether a theta is drawn for each channel
+    drift: int = 0  # slots in which theta moves in a straight line from one draw to another; 0: it does not move
 
     @property
     def kind(self) -> str:
@@ -51,7 +60,8 @@ class Scenario:
     name : str
         Name of the scenario.
     transition : tuple of K arrays, each of shape (S_k, S_k)
-        Transition matrices.
+        Transition matrices of the channels' own chains. With dwell times or regimes, and for a trace, they are the
+        long-run shares of transitions.
     rewards : tuple of K arrays, each of shape (S_k,)
         State rewards h(s).
     good : tuple of K arrays of bool, each of shape (S_k,)
@@ -64,16 +74,30 @@ class Scenario:
         Whether the perturbation of a played channel is measured, or only its reward.
     reward : {"threshold", "additive"}
         Kind of reward; see `idleband.scenario`.
-    context : {"uniform"}
+    contexts : Contexts
         Distribution of the contexts.
-    dimension : int
-        Dimension of the contexts, d.
     perturbation : Perturbation
         Perturbation model and its parameters.
     availability : tuple of rows of K flags
         Rows of availability, used in turn, slot by slot; empty: all channels are always available.
     channel_names : tuple of str
         Names of the channels; empty if they have none.
+    dwell : DwellTimes or None
+        Distributions of dwell times; None if they are geometric.
+    regimes : Regimes or None
+        Transition probabilities that all channels change together.
+    shocks : Shocks or None
+        Common shocks.
+    correlation : Correlation or None
+        Correlation of the draws of channels.
+    recording : Recording or None
+        A trace that is replayed.
+    sensing_errors : SensingErrors or None
+        Probabilities of missed detections and false alarms.
+    sensing_time : float
+        Share of a slot that sensing one channel takes.
+    switching_cost : float
+        Reward lost for each channel that was not played in the slot before.
 
     Examples
     --------
@@ -93,11 +117,18 @@ class Scenario:
     sensing: str = "played"
     feedback: str = "perturbation"
     reward: str = "threshold"
-    context: str = "uniform"
-    dimension: int = 8
+    contexts: Contexts = UNIFORM_CONTEXTS
     perturbation: Perturbation = Perturbation()
     availability: tuple[tuple[bool, ...], ...] = ()
     channel_names: tuple[str, ...] = ()
+    dwell: DwellTimes | None = None
+    regimes: Regimes | None = None
+    shocks: Shocks | None = None
+    correlation: Correlation | None = None
+    recording: Recording | None = None
+    sensing_errors: SensingErrors | None = None
+    sensing_time: float = 0.0
+    switching_cost: float = 0.0
 
     # --- channels --------------------------------------------------------------------------------------------------
 
@@ -133,14 +164,40 @@ class Scenario:
     # --- derived ---------------------------------------------------------------------------------------------------
 
     @property
+    def context(self) -> str:
+        """Kind of the contexts."""
+        return self.contexts.kind
+
+    @property
+    def dimension(self) -> int:
+        """Dimension of the contexts, d."""
+        return self.contexts.dimension
+
+    @property
+    def markov(self) -> bool:
+        """Whether channels are independent Markov chains."""
+        return not (self.dwell or self.regimes or self.shocks or self.correlation or self.recording)
+
+    @property
+    def reward_factor(self) -> float:
+        """Share of a slot that is left after sensing: of the played channel, or of all channels by M users."""
+        sensed = math.ceil(self.K / self.users) if self.sensing == "all" else 1
+        return 1.0 - self.sensing_time * sensed
+
+    @property
     def two_state(self) -> bool:
         """Whether all channels are Gilbert-Elliott channels whose good state is state 1."""
         return all(len(P) == 2 and list(g) == [False, True] for P, g in zip(self.transition, self.good, strict=True))
 
     @cached_property
+    def marginal_transition(self) -> tuple[Floats, ...]:
+        """Long-run transition matrices of the channels, common shocks included."""
+        return self.transition if self.shocks is None else self.shocks.marginal_transition(self.transition)
+
+    @cached_property
     def stationary_distributions(self) -> tuple[Floats, ...]:
         """Stationary distributions of the channels."""
-        return tuple(stationary(P) for P in self.transition)
+        return tuple(stationary(P) for P in self.marginal_transition)
 
     @cached_property
     def good_shares(self) -> Floats:
@@ -155,6 +212,9 @@ class Scenario:
     @cached_property
     def mean_h(self) -> Floats:
         """Stationary means of the state reward h, shape (K,)."""
+        if self.recorded_rewards:
+            assert self.recording is not None
+            return self.recording.mean_rewards
         return np.array(
             [
                 float(distribution @ h)
@@ -162,15 +222,22 @@ class Scenario:
             ]
         )
 
+    @property
+    def recorded_rewards(self) -> bool:
+        """Whether state rewards are those of the recording."""
+        recording = self.recording
+        return self.reward == "additive" and recording is not None and recording.trace.reward is not None
+
     @cached_property
     def table_means(self) -> Floats:
         """Mean rewards without perturbation, shape (K,): table II of the paper."""
-        return self.mean_h if self.reward == "additive" else LOW + (HIGH - LOW) * self.good_shares
+        means = self.mean_h if self.reward == "additive" else LOW + (HIGH - LOW) * self.good_shares
+        return means if self.reward_factor == 1.0 else self.reward_factor * means
 
     @cached_property
     def autocorrelations(self) -> Floats:
         """Correlation of the state reward of each channel from one slot to the next, shape (K,)."""
-        return np.array([autocorrelation(P, h) for P, h in zip(self.transition, self.rewards, strict=True)])
+        return np.array([autocorrelation(P, h) for P, h in zip(self.marginal_transition, self.rewards, strict=True)])
 
     @property
     def available(self) -> Flags:
@@ -179,33 +246,66 @@ class Scenario:
 
     def theta(self, seed: int, replication: int) -> Floats:
         """Return the parameters of the perturbation model in a replication, one row per channel."""
+        return self._drawn_thetas(seed, replication)[0]
+
+    def last_theta(self, seed: int, replication: int) -> Floats:
+        """Return the parameters at the end of a drift; those of `theta` if there is none."""
+        return self._drawn_thetas(seed, replication)[-1]
+
+    def _drawn_thetas(self, seed: int, replication: int) -> list[Floats]:
+        """Return theta at the start and, if it drifts, at the end of the drift."""
         given, d = self.perturbation, self.dimension
         if given.theta is not None:
-            rows = np.array(given.theta)
+            draws = [np.array(given.theta)]
         else:
             rng = stream(seed, replication, PERTURBATION)
             count = self.K if given.per_channel else 1
-            rows = np.array([given.model.draw(rng, d, given.clear, given.theta_norm) for _ in range(count)])
-        # A writeable copy, the type that kernels are compiled for.
-        return np.array(np.broadcast_to(rows, (self.K, rows.shape[1])), order="C")
+            draws = [
+                np.array([given.model.draw(rng, d, given.clear, given.theta_norm) for _ in range(count)])
+                for _ in range(2 if given.drift else 1)
+            ]
+        # Writeable copies, the type that kernels are compiled for.
+        return [np.array(np.broadcast_to(rows, (self.K, rows.shape[1])), order="C") for rows in draws]
 
     def probabilities_below(self, theta: Floats, level: float) -> tuple[Floats, float]:
         """Return P(n < level) of each channel, shape (K,), and the largest standard error (0 if exact)."""
+        if not self.contexts.uniform:
+            return self._estimated(theta, lambda n: n < level)
         return self._per_row(theta, lambda row: self.perturbation.model.probability_below(row, self.dimension, level))[
             0
         ]
 
     def mean_rewards(self, theta: Floats) -> tuple[Floats, float]:
         """Return the mean rewards with perturbation, shape (K,), and the largest standard error (0 if exact)."""
-        model, d = self.perturbation.model, self.dimension
+        model, d, factor = self.perturbation.model, self.dimension, self.reward_factor
         if self.reward == "additive":
-            ((perturbation, error),) = self._per_row(theta, lambda row: model.mean(row, d))
-            return self.mean_h - perturbation, error
-        (clear, error), (negative, error0) = self._per_row(
-            theta, lambda row: model.probability_below(row, d, 1.0), lambda row: model.probability_below(row, d, 0.0)
-        )
+            if self.contexts.uniform:
+                ((perturbation, error),) = self._per_row(theta, lambda row: model.mean(row, d))
+            else:
+                perturbation, error = self._estimated(theta, lambda n: n)
+            return factor * (self.mean_h - perturbation), error
+        if self.contexts.uniform:
+            (clear, error), (negative, error0) = self._per_row(
+                theta,
+                lambda row: model.probability_below(row, d, 1.0),
+                lambda row: model.probability_below(row, d, 0.0),
+            )
+        else:
+            (clear, error), (negative, error0) = (self.probabilities_below(theta, level) for level in (1.0, 0.0))
         probability = self.good_shares * clear + (1 - self.good_shares) * negative
-        return LOW + (HIGH - LOW) * probability, (HIGH - LOW) * max(error, error0)
+        return factor * (LOW + (HIGH - LOW) * probability), (HIGH - LOW) * max(error, error0)
+
+    def _estimated(self, theta: Floats, function: Callable[[Floats], Any]) -> tuple[Floats, float]:
+        """Return the mean of a function of the perturbation, shape (K,), over contexts that are not uniform.
+
+        Normal contexts are sampled. Recorded ones are all used, so that their mean has no error.
+        """
+        means, errors = np.zeros(self.K), np.zeros(self.K)
+        for k, row in enumerate(theta):
+            values = function(self.perturbation.model.values(row, self.contexts.sample(k)))
+            means[k] = values.mean()
+            errors[k] = 0.0 if self.contexts.kind == "recorded" else values.std() / math.sqrt(len(values))
+        return means, float(errors.max())
 
     def _per_row(
         self, theta: Floats, *functions: Callable[[Floats], tuple[float, float]]
@@ -231,7 +331,7 @@ class Scenario:
             low, high = min(low for low, _ in ends), max(high for _, high in ends)
         else:
             low, high = given.model.drawn_bounds(self.dimension, given.clear, given.theta_norm)
-        h = np.concatenate(self.rewards)
+        h = np.array([0.0, 1.0]) if self.recorded_rewards else np.concatenate(self.rewards)
         return float(h.min()) - high, float(h.max()) - low
 
     def best(self, means: Floats) -> list[int]:
@@ -284,17 +384,30 @@ class Scenario:
         data: dict[str, Any] = {"name": self.name}
         if self.channel_names:
             data["channel_names"] = list(self.channel_names)
-        if self.two_state:
+        if self.recording is not None:
+            data["trace"] = self.recording.to_dict()
+        elif self.dwell is not None:
+            data["dwell"] = self.dwell.to_dict()
+        elif self.regimes is not None:
+            data["regimes"] = self.regimes.to_dict()
+        elif self.two_state:
             data["p01"] = [float(P[0, 1]) for P in self.transition]
             data["p10"] = [float(P[1, 0]) for P in self.transition]
         else:
             data["transition"] = [P.tolist() for P in self.transition]
             data["good"] = _once([np.flatnonzero(g).tolist() for g in self.good])
-        data["rewards"] = _once([h.tolist() for h in self.rewards])
+        if not self.recorded_rewards:
+            data["rewards"] = _once([h.tolist() for h in self.rewards])
+        for key in ("shocks", "correlation", "sensing_errors"):
+            if getattr(self, key) is not None:
+                data[key] = getattr(self, key).to_dict()
+        for key in ("sensing_time", "switching_cost"):
+            if getattr(self, key):
+                data[key] = getattr(self, key)
         data |= {k: getattr(self, k) for k in ("users", "sensing", "feedback", "reward")}
         if self.availability:
             data["availability"] = [list(map(int, row)) for row in self.availability]
-        data["context"] = {"kind": self.context, "dimension": self.dimension}
+        data["context"] = self.contexts.to_dict()
         model: dict[str, Any] = {"kind": self.perturbation.model.reference}
         if self.perturbation.kind != "none":
             for key in ("clear", "theta_norm", "theta"):
@@ -303,13 +416,19 @@ class Scenario:
                     model[key] = [list(row) for row in value] if key == "theta" else value
             if self.perturbation.drawn:
                 model["per_channel"] = self.perturbation.per_channel
+                if self.perturbation.drift:
+                    model["drift"] = self.perturbation.drift
         data["perturbation"] = model
         return data
 
     def identity(self) -> dict[str, Any]:
-        """Return everything that determines results: no channel names, and a user's model by its source."""
+        """Return everything that determines results: no channel names, and files by their content."""
         data, model = self.to_dict(), self.perturbation.model
         data.pop("channel_names", None)
+        if self.recording is not None:
+            data["trace"]["file"] = self.recording.digest
+        if self.contexts.digest:
+            data["context"]["file"] = self.contexts.digest
         data["perturbation"]["kind"] = model.name if model.source is None else [model.name, model.source]
         return data
 

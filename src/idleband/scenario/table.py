@@ -1,7 +1,10 @@
 """Validate the table that describes a scenario, as it is written under [scenario] in a file."""
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,25 +12,36 @@ from idleband import validation
 from idleband.arrays import Flags, Floats
 from idleband.channels import channel_index, channel_text, check_channel_names
 from idleband.errors import InputError, check_name, shown, unknown
+from idleband.scenario.contexts import read_contexts
+from idleband.scenario.correlation import read_correlation
+from idleband.scenario.dwell_times import DwellTimes, read_dwell_times
 from idleband.scenario.markov import gilbert_elliott, irreducible
 from idleband.scenario.perturbation import PerturbationModel
 from idleband.scenario.presets import PRESETS
+from idleband.scenario.recording import Recording, read_recording
+from idleband.scenario.regimes import Regimes, read_regimes
 from idleband.scenario.reward import HIGH, LOW, REWARDS
 from idleband.scenario.scenario import Perturbation, Scenario
+from idleband.scenario.sensing_errors import read_sensing_errors
+from idleband.scenario.shocks import read_shocks
 from idleband.scenario.user_models import model as find_model
 
 SENSING = ("played", "all")
 FEEDBACK = ("perturbation", "reward")
-CONTEXTS = ("uniform",)
 
-MAX_CHANNELS, MAX_STATES, MAX_ENTRIES = 100_000, 256, 1024
+MAX_CHANNELS, MAX_STATES = 100_000, 256
+MAX_DRIFT = 10**10  # slots
 MIN_PROBABILITY = 1e-100
 
 CHAIN_KEYS = ("p01", "p10", "transition")
 CHANNEL_KEYS = (*CHAIN_KEYS, "good")
+# Each of these describes the states of the channels completely, apart from a base or p01 and p10 for mean dwell times.
+PROCESS_KEYS = ("dwell", "regimes", "trace")
+ADDED_KEYS = ("shocks", "correlation", "sensing_errors")  # None: not present, as in a change of another scenario
 KEYS = (
-    "name", "base", *CHANNEL_KEYS, "rewards", "channel_names", "users", "sensing", "feedback", "reward", "context",
-    "perturbation", "availability",
+    "name", "base", *CHANNEL_KEYS, *PROCESS_KEYS, *ADDED_KEYS, "rewards", "channel_names", "users",
+    "sensing", "sensing_time", "switching_cost", "feedback", "reward", "context", "perturbation",
+    "availability",
 )  # fmt: skip
 
 
@@ -40,41 +54,78 @@ def from_table(
     pay, as version 0.1 did.
     """
     validation.check_keys(table, KEYS, "scenario")
+    table = {key: value for key, value in table.items() if value is not None or key not in PROCESS_KEYS + ADDED_KEYS}
     if "base" in table:
-        channel_keys = [key for key in CHANNEL_KEYS if key in table]
+        channel_keys = [key for key in (*CHANNEL_KEYS, "trace") if key in table]
         if channel_keys:
             raise InputError(f"scenario.{channel_keys[0]}: give either base or channels, not both")
         table = merge(_preset(table["base"]), {k: v for k, v in table.items() if k != "base"})
     reward = validation.choice(table.get("reward", "threshold"), "scenario.reward", REWARDS)
-    names, transition, good, rewards = _channels(table, reward)
+    channels = _process(table)
+    names, transition, good, rewards = _channels(table, reward, channels)
+    recording = channels.recording
     K = len(transition)
+    recorded_rewards = recording is not None and recording.trace.reward is not None and reward == "additive"
+    if recorded_rewards and "rewards" in table:
+        raise InputError("scenario.rewards: must be left out; the trace has recorded rewards")
+    if recorded_rewards:
+        assert recording is not None
+        rewards = recording.state_rewards()
     if reward == "threshold" and not stored:
         _check_threshold(rewards, good, names)
-    context = validation.table(table.get("context", {}), "scenario.context")
-    validation.check_keys(context, ("kind", "dimension"), "scenario.context")
-    dimension = validation.whole(context.get("dimension", 8), "scenario.context.dimension", 1, MAX_ENTRIES)
+    given_context = validation.table(table.get("context", {}), "scenario.context")
+    recorded = None if recording is None else recording.trace.contexts
+    contexts = read_contexts(given_context, K, None if recorded is None else np.ascontiguousarray(recorded, float))
+    if reward == "additive" and contexts.margin == "normal":
+        raise InputError("scenario.context.margin = normal: the additive reward needs bounded contexts; use uniform")
     if "users" not in table:
         raise InputError(f"scenario.users is missing: the number of channels to select in a slot, from 1 to {K}")
-    return Scenario(
-        name=check_name(table.get("name", "scenario"), "scenario.name"),
+    users = validation.whole(table["users"], "scenario.users", 1, K)
+    sensing = validation.choice(table.get("sensing", "played"), "scenario.sensing", SENSING)
+    errors = None
+    if "sensing_errors" in table:
+        errors = read_sensing_errors(table["sensing_errors"], K, names, "scenario.sensing_errors")
+    if errors is not None:
+        _check_two_state(transition, "sensing_errors")
+    default_model = {"kind": "none"} if recording is not None else {}
+    found = Scenario(
+        name=check_name(table.get("name", _default_name(recording)), "scenario.name"),
         transition=transition,
         rewards=rewards,
         good=good,
-        users=validation.whole(table["users"], "scenario.users", 1, K),
-        sensing=validation.choice(table.get("sensing", "played"), "scenario.sensing", SENSING),
+        users=users,
+        sensing=sensing,
         feedback=validation.choice(table.get("feedback", "perturbation"), "scenario.feedback", FEEDBACK),
         reward=reward,
-        context=validation.choice(context.get("kind", "uniform"), "scenario.context.kind", CONTEXTS),
-        dimension=dimension,
-        perturbation=_perturbation(table.get("perturbation", {}), K, dimension, reward, find),
+        contexts=contexts,
+        perturbation=_perturbation(table.get("perturbation", default_model), K, contexts.dimension, reward, find),
         availability=_availability(table.get("availability"), K, names),
         channel_names=names,
+        dwell=channels.dwell,
+        regimes=channels.regimes,
+        shocks=read_shocks(table["shocks"], K, names) if "shocks" in table else None,
+        correlation=read_correlation(table["correlation"]) if "correlation" in table else None,
+        recording=recording,
+        sensing_errors=errors,
+        sensing_time=validation.number(table.get("sensing_time", 0.0), "scenario.sensing_time", 0, 1),
+        switching_cost=validation.number(table.get("switching_cost", 0.0), "scenario.switching_cost", 0, 1e6),
     )
+    if found.shocks is not None:
+        _check_two_state(transition, "shocks")
+    if found.reward_factor <= 0.0:
+        slots = f"{found.sensing_time:g} x {math.ceil(K / users)}" if sensing == "all" else f"{found.sensing_time:g}"
+        raise InputError(f"scenario.sensing_time: sensing takes {slots} of a slot; must be less than the whole slot")
+    return found
 
 
 def merge(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table with changes; a context is merged key by key, everything else is replaced."""
     merged = dict(table)
+    if any(changes.get(key) is not None for key in ("regimes", "trace")):
+        replaced = {*CHANNEL_KEYS, *PROCESS_KEYS, *(("channel_names", "rewards") if "trace" in changes else ())}
+        merged = {key: value for key, value in merged.items() if key not in replaced}
+    elif any(changes.get(key) is not None for key in CHAIN_KEYS):
+        merged = {key: value for key, value in merged.items() if key not in PROCESS_KEYS}
     for key, value in changes.items():
         if key == "context" and isinstance(value, str):
             value = {"kind": value}
@@ -95,11 +146,59 @@ def _preset(base: Any) -> dict[str, Any]:
 # --- channels --------------------------------------------------------------------------------------------------------
 
 
+class _Process(NamedTuple):
+    """What describes the states of channels, other than Markov chains; at most one of them."""
+
+    dwell: DwellTimes | None = None
+    regimes: Regimes | None = None
+    recording: Recording | None = None
+
+
+def _process(table: Mapping[str, Any]) -> _Process:
+    """Return dwell times, regimes or the recording of a table."""
+    present = [key for key in PROCESS_KEYS if key in table]
+    if len(present) > 1:
+        raise InputError(f"scenario.{present[1]}: give only one of {', '.join(PROCESS_KEYS)}")
+    if not present:
+        return _Process()
+    key = present[0]
+    others = ("transition", "good") if key == "dwell" else CHANNEL_KEYS
+    if key == "trace":
+        others = (*others, "shocks", "correlation", "channel_names")
+    for other in others:
+        if other in table:
+            raise InputError(f"scenario.{other}: not used with {key}; leave it out")
+    if key == "trace":
+        return _Process(recording=read_recording(table[key]))
+    if key == "regimes":
+        return _Process(regimes=read_regimes(table[key], None))
+    means, K = None, None
+    names = table.get("channel_names") or ()
+    if "p01" in table or "p10" in table:
+        own_names, transition, _, _ = _channels({**table, "rewards": None}, "threshold", _Process())
+        names, K = own_names, len(transition)
+        means = {"bad": [1.0 / P[0, 1] for P in transition], "good": [1.0 / P[1, 0] for P in transition]}
+    return _Process(dwell=read_dwell_times(table[key], K, names, means))
+
+
+def _default_name(recording: Recording | None) -> str:
+    """Return the name of a scenario that has none: that of its trace file, without characters that are not allowed."""
+    stem = "" if recording is None else re.sub(r"[^A-Za-z0-9._-]+", "-", Path(recording.file).stem).strip("-._")
+    return stem[:60] or ("trace" if recording else "scenario")
+
+
+def _check_two_state(transition: Sequence[Floats], key: str) -> None:
+    if any(len(P) != 2 for P in transition):
+        raise InputError(f"scenario.{key}: only for channels with two states")
+
+
 def _channels(
-    table: Mapping[str, Any], reward: str
+    table: Mapping[str, Any], reward: str, process: _Process
 ) -> tuple[tuple[str, ...], tuple[Floats, ...], tuple[Flags, ...], tuple[Floats, ...]]:
     """Return names, transition matrices, good states and state rewards."""
-    if "transition" in table:
+    if process != _Process():
+        names, transition = _of_process(table, process)
+    elif "transition" in table:
         if "p01" in table or "p10" in table:
             raise InputError("scenario.transition: give either p01 and p10 or transition, not both")
         matrices = _one_per_channel(table["transition"], "transition", "matrix")
@@ -108,7 +207,10 @@ def _channels(
     else:
         if "p01" not in table or "p10" not in table:
             missing = "p01" if "p01" not in table else "p10"
-            raise InputError(f"scenario.{missing} is missing: give base, or p01 and p10, or transition")
+            raise InputError(
+                f"scenario.{missing} is missing: give base, or p01 and p10, or one of transition,"
+                f" {', '.join(PROCESS_KEYS)}"
+            )
         if "good" in table:
             raise InputError("scenario.good: only with transition; with p01 and p10 state 1 is good")
         given = {key: _one_per_channel(table[key], key, "probability") for key in ("p01", "p10")}
@@ -134,6 +236,20 @@ def _channels(
             raise InputError("scenario.rewards is missing: the reward of each state, one list or one per channel")
         h = tuple(np.where(row, HIGH, LOW) for row in good)
     return names, transition, good, h
+
+
+def _of_process(table: Mapping[str, Any], process: _Process) -> tuple[tuple[str, ...], tuple[Floats, ...]]:
+    """Return names and long-run transition matrices of channels that are not described as Markov chains."""
+    if process.recording is not None:
+        return process.recording.trace.channel_names, process.recording.transition()
+    if process.regimes is not None:
+        transition = process.regimes.marginal_transition()
+    else:
+        assert process.dwell is not None
+        pairs = zip(process.dwell.bad, process.dwell.good, strict=True)
+        transition = tuple(gilbert_elliott(1.0 / bad.mean, 1.0 / good.mean) for bad, good in pairs)
+    names = check_channel_names(table.get("channel_names"), len(transition), "scenario.channel_names")
+    return names, transition
 
 
 def _check_threshold(rewards: Sequence[Floats], good: Sequence[Flags], names: Sequence[str]) -> None:
@@ -254,7 +370,7 @@ def _perturbation(value: Any, K: int, d: int, reward: str, find: Callable[[Any],
         value = {"kind": value}
     where = "scenario.perturbation"
     table = validation.table(value, where)
-    validation.check_keys(table, ("kind", "clear", "theta_norm", "theta", "per_channel"), where)
+    validation.check_keys(table, ("kind", "clear", "theta_norm", "theta", "per_channel", "drift"), where)
     model = find(table.get("kind", "linear"))
     if reward == "additive" and not model.bounded:
         raise InputError(
@@ -270,19 +386,24 @@ def _perturbation(value: Any, K: int, d: int, reward: str, find: Callable[[Any],
         raise InputError(f"{where}.theta_norm: only for the linear model; the {model.name} model takes clear or theta")
     if len(strengths) > 1:
         raise InputError(f"{where}.{strengths[1]}: give only one of clear, theta_norm and theta")
+    drift = 0
+    if "drift" in table:
+        drift = validation.whole(table["drift"], f"{where}.drift", 1, MAX_DRIFT)
     if "theta" in table:
+        if drift:
+            raise InputError(f"{where}.drift: only for a drawn theta")
         if "per_channel" in table:
             raise InputError(f"{where}.per_channel: only for a drawn theta; give theta one list per channel instead")
         return Perturbation(model, clear=None, theta=_theta(table["theta"], model, K, d))
     per_channel = validation.flag(table.get("per_channel", False), f"{where}.per_channel")
     if "theta_norm" in table:
         norm = validation.number(table["theta_norm"], f"{where}.theta_norm", 0, 1)
-        return Perturbation(model, clear=None, theta_norm=norm, per_channel=per_channel)
+        return Perturbation(model, clear=None, theta_norm=norm, per_channel=per_channel, drift=drift)
     clear = validation.number(table.get("clear", 0.7), f"{where}.clear", 0, 1, above=True)
     minimum, reason = model.least_clear(d)
     if clear < minimum:
         raise InputError(f"{where}.clear = {clear:g}: must be at least {minimum:.4g}, {reason}")
-    return Perturbation(model, clear=clear, per_channel=per_channel)
+    return Perturbation(model, clear=clear, per_channel=per_channel, drift=drift)
 
 
 def _theta(value: Any, model: PerturbationModel, K: int, d: int) -> tuple[tuple[float, ...], ...]:

@@ -36,13 +36,15 @@ def padded_transition(scenario: Scenario) -> Floats:
     """Return the transition matrices, shape (K, S, S); zero where a channel has no such state."""
     S = max(2, max(map(len, scenario.transition)))
     P = np.zeros((scenario.K, S, S))
-    for k, matrix in enumerate(scenario.transition):
+    for k, matrix in enumerate(scenario.marginal_transition):
         P[k, : len(matrix), : len(matrix)] = matrix
     return P
 
 
 def levels(scenario: Scenario, theta: Floats) -> tuple[Floats, Floats, Floats]:
     """Return levels of the perturbation: upper ends (K, L), exclusive; probabilities (K, L); rewards (K, L, S).
+
+    Rewards are those of a whole slot, without sensing time.
 
     The threshold reward has three levels: n < 0, where every state pays high; n < 1, where good states do; and the
     rest. Under the additive reward the range of the perturbation is divided into STEPS equal levels. Each pays the
@@ -64,7 +66,7 @@ def levels(scenario: Scenario, theta: Floats) -> tuple[Floats, Floats, Floats]:
     reached = np.column_stack([np.zeros(K), _probabilities_below(scenario, theta, ends[:, :-1]), np.ones(K)])
     probability = np.diff(reached, axis=1).clip(0.0)
     if scenario.reward == "additive":
-        means, _ = scenario.mean_rewards(theta)
+        means = scenario.mean_rewards(theta)[0] / scenario.reward_factor
         by_level = scenario.mean_h - np.einsum("kl,kl->k", probability, 0.5 * (edges[:, 1:] + edges[:, :-1]))
         pay = pay + (means - by_level)[:, None, None]
     return ends, probability, pay
@@ -76,6 +78,9 @@ def _probabilities_below(scenario: Scenario, theta: Floats, at: Floats) -> Float
     Channels with the same theta are evaluated once, at all levels together, because a model may need a sample per
     theta.
     """
+    if not scenario.contexts.uniform:
+        values = [scenario.perturbation.model.values(row, scenario.contexts.sample(k)) for k, row in enumerate(theta)]
+        return np.array([[np.mean(n < level) for level in row] for n, row in zip(values, at, strict=True)])
     model, d = scenario.perturbation.model, scenario.dimension
     known: dict[tuple[float, ...], list[float]] = {}
     questions = [(*row, *wanted) for row, wanted in zip(theta.tolist(), at.tolist(), strict=True)]
@@ -92,14 +97,19 @@ def bound(scenario: Scenario, theta: Floats | None = None) -> float | None:
     `kernels.whittle_lagrangian`. None where every channel is sensed, or where the computation would take too long.
     Chains with memory of thousands of slots are followed for 4000 slots; the bound is then too low, by 0.0002 for three
     channels with transition probabilities of 1e-5. Unavailable channels count as available, so that the bound is loose
-    with them.
+    with them. None also where channels are not independent Markov chains, contexts are not independent from slot to
+    slot, or theta drifts: the bound would not hold. Sensing errors and a switching cost make it loose.
     """
-    if scenario.sensing == "all":
+    if scenario.sensing == "all" or not scenario.markov or not scenario.contexts.independent:
+        return None
+    if scenario.perturbation.drift:
         return None
     if theta is None:
         undisturbed = replace(scenario, perturbation=Perturbation(PERTURBATION_MODELS["none"], clear=None))
-        return _bound(undisturbed, np.zeros((scenario.K, 1)))
-    return _bound(scenario, theta)
+        found = _bound(undisturbed, np.zeros((scenario.K, 1)))
+    else:
+        found = _bound(scenario, theta)
+    return found if found is None or scenario.reward_factor == 1.0 else scenario.reward_factor * found
 
 
 def _bound(scenario: Scenario, theta: Floats) -> float | None:

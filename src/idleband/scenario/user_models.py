@@ -113,6 +113,9 @@ class UserModel(PerturbationModel):
         values = _sampled(self, theta.tobytes(), d)
         return float(values.mean()), float(values.std()) / math.sqrt(SAMPLES)
 
+    def values(self, theta: Floats, x: Floats) -> Floats:
+        return _values(self, theta, x, np.zeros(FAULT))
+
     def bounds(self, theta: Floats) -> tuple[float, float]:
         assert self._limits is not None  # a scenario that needs them is not built without
         return self._limits
@@ -150,18 +153,23 @@ def _sampled(model: UserModel, row: bytes, d: int) -> Floats:
     theta, values = np.frombuffer(row), []
     fault = np.zeros(FAULT)
     for x in sample(d):
-        n = np.zeros(len(x))
-        try:
-            model.kernel.alone(model.number, np.tile(theta, (len(x), 1)), x, n, fault)
-        except InputError:
-            raise
-        except Exception as error:
-            raise user_code.as_input_error(f"perturbation model {model.name}: value", error) from error
-        if fault[1]:
-            at = shown([round(float(entry), 3) for entry in x[int(fault[2])]])
-            raise model.faulty(fault[3], f"where theta = {shown(theta.tolist())} and x = {at}")
-        values.append(n)
+        values.append(_values(model, theta, x, fault))
     return np.sort(np.concatenate(values))
+
+
+def _values(model: UserModel, theta: Floats, x: Floats, fault: Floats) -> Floats:
+    """Return the perturbations of contexts x, shape (N, d); refuse values that are out of bounds."""
+    n = np.zeros(len(x))
+    try:
+        model.kernel.alone(model.number, np.tile(theta, (len(x), 1)), x, n, fault)
+    except InputError:
+        raise
+    except Exception as error:
+        raise user_code.as_input_error(f"perturbation model {model.name}: value", error) from error
+    if fault[1]:
+        at = shown([round(float(entry), 3) for entry in x[int(fault[2])]])
+        raise model.faulty(fault[3], f"where theta = {shown(theta.tolist())} and x = {at}")
+    return n
 
 
 class AbsentModel(PerturbationModel):
@@ -189,6 +197,9 @@ class AbsentModel(PerturbationModel):
         raise self._unknown()
 
     def mean(self, theta: Floats, d: int) -> tuple[float, float]:
+        raise self._unknown()
+
+    def values(self, theta: Floats, x: Floats) -> Floats:
         raise self._unknown()
 
     def bounds(self, theta: Floats) -> tuple[float, float]:

@@ -11,40 +11,13 @@ import numpy as np
 
 from idleband.arrays import Flags, Floats, Ints
 from idleband.kernels.compile import jit
-from idleband.kernels.rng import Rng, fill_uniform
+from idleband.kernels.rng import Rng
 from idleband.kernels.selection import gather, mth_largest, top_sum
 from idleband.policies.protocol import Feedback, Setup, Slot
-from idleband.scenario.markov import start, step
-from idleband.scenario.perturbation import perturb
-from idleband.scenario.reward import expected_reward, reward
+from idleband.scenario.reward import reward
+from idleband.simulation.environment import SamplePath, advance, enter, state_reward
 
 TIE = 1e-12  # values closer than this are equal: a play is sub-optimal only if M channels are better by more
-
-
-class SamplePath(NamedTuple):
-    """One sample path of a scenario at some slot. It does not depend on the policy."""
-
-    state_rng: Rng  # (2,)
-    context_rng: Rng  # (2,)
-    start: Floats  # (K, S-1) inner limits of the stationary distribution
-    limits: Floats  # (K, S, S-1) inner limits of the transition rows
-    h: Floats  # (K, S)
-    good: Flags  # (K, S)
-    mean_h: Floats  # (K,) stationary mean of h
-    good_share: Floats  # (K,) stationary share of good states
-    available: Flags  # (P, K) rows used in turn, slot by slot
-    reward: int  # kind of reward
-    model: int  # kind of perturbation
-    theta: Floats  # (K, size) the model's parameters in this replication
-    u: Floats  # (K,) working array
-    s: Ints  # (K,) states
-    contexts: Floats  # (K*d,) the same memory as x, flat
-    x: Floats  # (K, d)
-    n: Floats  # (K,) perturbations
-    fault: Floats  # (4,) faults of a user's model
-    expected: Floats  # (K,) E[r | x]
-    rewards: Floats  # (K,) reward of each channel (references only)
-    scratch: Floats  # (2K,)
 
 
 class Tally(NamedTuple):
@@ -63,6 +36,7 @@ class Tally(NamedTuple):
     table_mean: Floats  # (K,) means without perturbation
     table_best: Floats  # (P,) sum of the M largest of them
     sensing: bool  # whether the policy observes all states before it selects
+    sees_states: bool  # whether it observes them without sensing errors: the genie
     hidden_states: Ints  # (K,) of -1, what it observes otherwise
     sees_perturbations: bool  # whether the policy observes the perturbations before it selects: an oracle
     hidden_perturbations: Floats  # (K,) of nan, what it observes otherwise
@@ -103,24 +77,6 @@ def add(total: float, carry: float, value: float) -> tuple[float, float]:
     return new, value - (new - total)
 
 
-@jit
-def enter(path: SamplePath) -> None:
-    """Draw the states before slot 1 from their stationary distribution."""
-    fill_uniform(path.state_rng, path.u)
-    start(path.start, path.u, path.s)
-
-
-@jit
-def advance(path: SamplePath) -> None:
-    """Advance by one slot: new states, contexts and perturbations."""
-    fill_uniform(path.state_rng, path.u)
-    step(path.limits, path.u, path.s)
-    fill_uniform(path.context_rng, path.contexts)
-    perturb(path.model, path.theta, path.x, path.n, path.fault)
-    for k in range(path.s.size):
-        path.expected[k] = expected_reward(path.reward, path.mean_h[k], path.good_share[k], path.n[k])
-
-
 def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, first: int, last: int) -> int:
     """Run slots first+1 to last of one policy; return 0, or the slot in which the policy selected invalid channels."""
     if first == 0:
@@ -131,6 +87,8 @@ def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, firs
     earned_carry, table_carry = tally.carry[0], tally.carry[1]
     cursor = tally.cursor[0]
     sensed = path.s if tally.sensing else tally.hidden_states
+    if tally.sensing and path.errors and not tally.sees_states:
+        sensed = path.observed
     n = path.n if tally.sees_perturbations else tally.hidden_perturbations
     for t in range(first + 1, last + 1):
         advance(path)
@@ -149,17 +107,23 @@ def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, firs
             k = tally.picks[i]
             if k < 0 or k >= setup.K or not available[k] or tally.last_pick[k] == t:
                 return t
+            switches = path.switching_cost > 0.0 and t > 1 and tally.last_pick[k] != t - 1
             tally.last_pick[k] = t
             s = path.s[k]
             good = path.good[k, s]
-            r = reward(path.reward, path.h[k, s], good, path.n[k])
-            slot_reward += r
+            r = reward(path.reward, state_reward(path, k, s), good, path.n[k])
+            slot_reward += path.factor * r
+            if switches:
+                slot_reward -= path.switching_cost
             slot_table -= tally.table_mean[k]
             static += tally.static_worse[row, k]
             contextual += path.expected[k] < best_mth
             collisions += not good
             tally.plays[k] += 1
             measured = path.n[k] if setup.measured else np.nan
+            if path.errors:  # the reward that belongs to the observed state
+                s = path.observed[k]
+                r = reward(path.reward, state_reward(path, k, s), path.good[k, s], path.n[k])
             update(setup, state, slot, Feedback(k, s, r, measured))
         earned, earned_carry = add(earned, earned_carry, slot_reward)
         table, table_carry = add(table, table_carry, slot_table)
@@ -191,12 +155,12 @@ def run_references(path: SamplePath, references: References, first: int, last: i
         available = path.available[row]
         for k in range(path.s.size):
             s = path.s[k]
-            path.rewards[k] = reward(path.reward, path.h[k, s], path.good[k, s], path.n[k])
+            path.rewards[k] = reward(path.reward, state_reward(path, k, s), path.good[k, s], path.n[k])
         now[0], carry[0] = add(now[0], carry[0], references.static_slot[row])
         contextual = top_sum(path.expected, available, references.M, path.scratch)
-        now[1], carry[1] = add(now[1], carry[1], contextual)
+        now[1], carry[1] = add(now[1], carry[1], path.factor * contextual)
         genie = top_sum(path.rewards, available, references.M, path.scratch)
-        now[2], carry[2] = add(now[2], carry[2], genie)
+        now[2], carry[2] = add(now[2], carry[2], path.factor * genie)
         if t == references.t[cursor]:
             for i in range(now.size):
                 references.curves[i, cursor] = now[i]

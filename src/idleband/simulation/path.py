@@ -5,14 +5,17 @@ from functools import lru_cache
 import numpy as np
 
 from idleband.arrays import Flags, Floats, Ints
-from idleband.kernels.rng import CONTEXTS, STATES, stream
+from idleband.kernels.rng import CONTEXTS, SENSING, STATES, stream
 from idleband.policies.protocol import PARAMETERS, STATES_SEEN
-from idleband.scenario.markov import cumulative
+from idleband.scenario.channel_process import new_channel_process
+from idleband.scenario.contexts import new_context_process
+from idleband.scenario.recording import GOLDEN
 from idleband.scenario.reward import REWARDS
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.upper_bound import padded
 from idleband.scenario.user_models import FAULT
-from idleband.simulation.loop import CURVES, REFERENCES, TIE, References, SamplePath, Tally
+from idleband.simulation.environment import SamplePath
+from idleband.simulation.loop import CURVES, REFERENCES, TIE, References, Tally
 
 
 def checkpoints(horizon: int) -> Ints:
@@ -30,34 +33,47 @@ def checkpoints(horizon: int) -> Ints:
 def path_parameters(scenario: Scenario, seed: int, replication: int) -> tuple[Floats, Floats]:
     """Return theta and the mean rewards of a replication, which all policies on it share."""
     theta = scenario.theta(seed, replication)
-    return theta, scenario.mean_rewards(theta)[0]
+    means = scenario.mean_rewards(theta)[0]
+    if scenario.perturbation.drift:  # estimated: the mean over the drift by Simpson's rule
+        last = scenario.last_theta(seed, replication)
+        middle = scenario.mean_rewards((theta + last) / 2)[0]
+        means = (means + 4.0 * middle + scenario.mean_rewards(last)[0]) / 6.0
+    return theta, means
 
 
 def new_path(scenario: Scenario, seed: int, replication: int, theta: Floats) -> SamplePath:
     """Return the start of a sample path, which is the same for every policy, M and sensing mode."""
     K, d = scenario.K, scenario.dimension
-    S = max(2, max(map(len, scenario.transition)))
     contexts = np.zeros(K * d)
+    context_rng = stream(seed, replication, CONTEXTS)
+    recording, errors, drift = scenario.recording, scenario.sensing_errors, scenario.perturbation.drift
+    # Recorded contexts start where the trace starts, or at a point that depends on the replication.
+    shift = recording.first_slot(replication) / recording.T if recording else (replication * GOLDEN) % 1.0
+    ends = np.stack([theta, scenario.last_theta(seed, replication)]) if drift else np.zeros((0, 0, 0))
     return SamplePath(
         state_rng=stream(seed, replication, STATES),
-        context_rng=stream(seed, replication, CONTEXTS),
-        start=np.array(
-            [
-                cumulative(distribution[None, :].repeat(len(distribution), 0), S)[0]
-                for distribution in scenario.stationary_distributions
-            ]
-        ),
-        limits=np.array([cumulative(P, S) for P in scenario.transition]),
+        context_rng=context_rng,
+        sensing_rng=stream(seed, replication, SENSING),
+        process=new_channel_process(scenario, seed, replication),
+        context=new_context_process(scenario.contexts, K, context_rng, shift),
         h=padded(scenario.rewards, 0.0),
         good=padded(scenario.good, False),
         mean_h=scenario.mean_h,
         good_share=scenario.good_shares,
         available=scenario.available,
         reward=REWARDS.index(scenario.reward),
+        factor=scenario.reward_factor,
+        switching_cost=scenario.switching_cost,
         model=scenario.perturbation.model.number,
-        theta=theta,
+        theta=theta.copy() if drift else theta,
+        theta_ends=ends,
+        drift=drift,
+        errors=errors is not None,
+        missed=np.zeros(K) if errors is None else np.array(errors.missed),
+        false_alarm=np.zeros(K) if errors is None else np.array(errors.false_alarm),
         u=np.zeros(K),
         s=np.zeros(K, np.int64),
+        observed=np.zeros(K, np.int64),
         contexts=contexts,
         x=contexts.reshape(K, d),
         n=np.zeros(K),
@@ -85,6 +101,7 @@ def new_tally(scenario: Scenario, path: SamplePath, means: Floats, horizon: int,
         table_mean=scenario.table_means,
         table_best=np.array([_largest(scenario.table_means, row, M).sum() for row in path.available]),
         sensing=scenario.sensing == "all" or STATES_SEEN in knows,
+        sees_states=STATES_SEEN in knows,
         hidden_states=np.full(K, -1, np.int64),
         sees_perturbations=PARAMETERS in knows,
         hidden_perturbations=np.full(K, np.nan),

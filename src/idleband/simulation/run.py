@@ -21,8 +21,9 @@ from idleband.policies.registry import ConfiguredPolicy
 from idleband.scenario.perturbation import PerturbationModel
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.user_models import UserModel
-from idleband.simulation import loop
-from idleband.simulation.loop import References, SamplePath, Tally
+from idleband.simulation import environment, loop
+from idleband.simulation.environment import SamplePath
+from idleband.simulation.loop import References, Tally
 from idleband.simulation.path import new_path, new_references, new_tally, path_parameters
 
 SEGMENT = 0.1  # seconds, about, that a compiled loop runs before it returns, so that progress and Ctrl-C are seen
@@ -37,7 +38,7 @@ def model_bindings(model: PerturbationModel) -> Bindings:
     if not isinstance(model, UserModel):
         return Bindings({})
     perturb, allocates = model.kernel.within, model.kernel.allocates
-    advance = compile.bind(loop.advance, {"perturb": perturb}, allocates=allocates)
+    advance = compile.bind(environment.advance, {"perturb": perturb}, allocates=allocates)
     return Bindings({"advance": advance}, model.key, model.cacheable, allocates)
 
 

@@ -12,6 +12,7 @@ from idleband.scenario.build import ScenarioLike
 from idleband.scenario.build import scenario as build_scenario
 from idleband.scenario.reward import reward
 from idleband.scenario.scenario import Scenario
+from idleband.simulation.environment import state_reward
 from idleband.simulation.result import Result, result_of
 from idleband.simulation.run import PolicyRun
 from idleband.simulation.scheduler import ScheduledTask, Task, TaskResult, run_tasks
@@ -138,7 +139,7 @@ def record_slots(
             columns["perturbation"][i, t] = path.n
             columns["expected_reward"][i, t] = path.expected
             for k in picks:
-                columns["reward"][i, t, k] = reward(path.reward, path.h[k, path.s[k]], good[k], path.n[k])
+                columns["reward"][i, t, k] = reward(path.reward, state_reward(path, k, path.s[k]), good[k], path.n[k])
             contexts[i, t] = path.x
     places = np.indices(shape).reshape(3, -1)
     table = {"replication": places[0], "t": places[1] + 1, "channel": places[2]}

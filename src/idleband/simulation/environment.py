@@ -1,0 +1,88 @@
+"""One sample path of a scenario, slot by slot: states, contexts, perturbations and observations.
+
+It does not depend on the policy. All state is kept in arrays, so that a caller can advance it in segments.
+"""
+
+from typing import NamedTuple
+
+from idleband.arrays import Flags, Floats, Ints
+from idleband.kernels.compile import jit
+from idleband.kernels.rng import Rng
+from idleband.scenario.channel_process import ChannelProcess, enter_states, next_states, playback_row
+from idleband.scenario.contexts import ContextProcess, next_contexts
+from idleband.scenario.perturbation import perturb
+from idleband.scenario.reward import expected_reward
+from idleband.scenario.sensing_errors import observe_states
+
+
+class SamplePath(NamedTuple):
+    """One sample path of a scenario at some slot. It does not depend on the policy."""
+
+    state_rng: Rng  # (2,)
+    context_rng: Rng  # (2,)
+    sensing_rng: Rng  # (2,)
+    process: ChannelProcess
+    context: ContextProcess
+    h: Floats  # (K, S)
+    good: Flags  # (K, S)
+    mean_h: Floats  # (K,) stationary mean of h
+    good_share: Floats  # (K,) stationary share of good states
+    available: Flags  # (P, K) rows used in turn, slot by slot
+    reward: int  # kind of reward
+    factor: float  # share of a slot that is left after sensing
+    switching_cost: float  # reward lost for a channel that was not played in the slot before
+    model: int  # kind of perturbation
+    theta: Floats  # (K, size) the model's parameters in this slot
+    theta_ends: Floats  # (2, K, size) at the start and at the end of a drift; empty if theta does not move
+    drift: int  # slots of the drift
+    errors: bool  # whether there are sensing errors
+    missed: Floats  # (K,) probability that a busy channel is observed as idle
+    false_alarm: Floats  # (K,) probability that an idle channel is observed as busy
+    u: Floats  # (K,) working array
+    s: Ints  # (K,) states
+    observed: Ints  # (K,) states as sensors see them; only with sensing errors
+    contexts: Floats  # (K*d,) the same memory as x, flat
+    x: Floats  # (K, d)
+    n: Floats  # (K,) perturbations
+    fault: Floats  # (4,) faults of a user's model
+    expected: Floats  # (K,) E[r | x]
+    rewards: Floats  # (K,) reward of each channel (references only)
+    scratch: Floats  # (2K,)
+
+
+@jit
+def enter(path: SamplePath) -> None:
+    """Draw the states before slot 1 from their stationary distribution."""
+    enter_states(path.process, path.state_rng, path.u, path.s)
+
+
+@jit
+def advance(path: SamplePath) -> None:
+    """Advance by one slot: new states, contexts, perturbations and observations."""
+    next_states(path.process, path.state_rng, path.u, path.s)
+    next_contexts(path.context, path.context_rng, path.contexts)
+    if path.drift > 0:
+        move_theta(path)
+    perturb(path.model, path.theta, path.x, path.n, path.fault)
+    for k in range(path.s.size):
+        path.expected[k] = expected_reward(path.reward, path.mean_h[k], path.good_share[k], path.n[k])
+    if path.errors:
+        observe_states(path.missed, path.false_alarm, path.sensing_rng, path.u, path.s, path.observed)
+
+
+@jit
+def move_theta(path: SamplePath) -> None:
+    """Move theta along the straight line of its drift."""
+    share = min(1.0, path.process.slot[0] / path.drift)
+    for k in range(path.theta.shape[0]):
+        for i in range(path.theta.shape[1]):
+            first = path.theta_ends[0, k, i]
+            path.theta[k, i] = first + share * (path.theta_ends[1, k, i] - first)
+
+
+@jit
+def state_reward(path: SamplePath, k: int, s: int) -> float:
+    """Return the reward of channel k in state s without perturbation; the recorded one where rewards are replayed."""
+    if path.process.playback.rewards.shape[0] > 0:
+        return path.process.playback.rewards[playback_row(path.process), k]
+    return path.h[k, s]
