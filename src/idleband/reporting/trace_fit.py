@@ -154,6 +154,7 @@ def _tests(fit: TraceFit) -> list[tuple[str, str]]:
             f"change points of the occupancy in {changes.changed} of {changes.tested} tested channels (5%"
             " family-wise)",
         ))  # fmt: skip
+    if changes.tested and len(fit.channels) > 1:
         if not changes.block_slots:
             text = "not tested: the trace is too short"
         elif changes.common:
@@ -167,11 +168,10 @@ def _tests(fit: TraceFit) -> list[tuple[str, str]]:
         entries.append(("common changes", text))
     change, low, high = changes.common_drift
     if np.isfinite(change):
-        entries.append((
-            "drift",
-            f"mean occupancy {change:+.3f} over the trace (95%: {low:+.3f} to {high:+.3f}); significant in"
-            f" {changes.drifting} channels",
-        ))  # fmt: skip
+        text = f"mean occupancy {change:+.3f} over the trace (95%: {low:+.3f} to {high:+.3f})"
+        if len(fit.channels) > 1:
+            text += f"; significant in {changes.drifting} channel{'s' * (changes.drifting != 1)}"
+        entries.append(("drift", text))
     return entries
 
 
@@ -191,7 +191,8 @@ def _hazards(fit: TraceFit) -> list[tuple[str, ...]]:
     idle, busy = (fit.hazard(state) for state in STATES)
     rows: list[tuple[str, ...]] = [("hazard at age", "idle", "95%", "geometric", "busy", "95%", "geometric")]
     longest = max((idle, busy), key=lambda part: len(part.first_age))
-    for i in range(0, len(longest.first_age), 2 if len(longest.first_age) > 10 else 1):
+    powers_of_two = [i for i, age in enumerate(longest.first_age) if int(age).bit_count() == 1]
+    for i in powers_of_two:
         cells = [_age(longest.first_age, i)]
         for part in (idle, busy):
             if i >= len(part.first_age) or not part.slots[i]:

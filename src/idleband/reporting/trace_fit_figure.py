@@ -50,8 +50,6 @@ def fit_figure(title: str, fit: TraceFit) -> "Figure":
 
 def _draw_hazard(axes: "Axes", fit: TraceFit, state: str, colour: str) -> None:
     """Draw the pooled hazard with its intervals beside that of geometric dwell times."""
-    from matplotlib.ticker import NullFormatter
-
     part = fit.hazard(state)
     known = part.slots > 0
     age = part.first_age[known]
@@ -70,14 +68,23 @@ def _draw_hazard(axes: "Axes", fit: TraceFit, state: str, colour: str) -> None:
     axes.plot(age, part.geometric[known], color="0.35", linestyle=DASHED, linewidth=1.3, label="geometric")
     axes.set(xscale="log", yscale="log", xlabel=f"slots in state {state}", ylabel="probability of leaving")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    _label_logarithmic(axes)
     test = fit.geometric[0 if state == "idle" else 1]
     rejected = f"geometric rejected in {test.rejected} of {test.tested} channels" if test.tested else "not tested"
     axes.set_title(f"Hazard of {state} periods\n({rejected})", fontsize=10)
     axes.grid(True, color="0.92")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
+
+
+def _label_logarithmic(axes: "Axes") -> None:
+    """Label the vertical axis at 1, 2 and 5 times powers of ten, as plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 200 * low else (1.0,)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_models(axes: "Axes", fit: TraceFit) -> None:
@@ -113,12 +120,13 @@ def _draw_occupancy(axes: "Axes", fit: TraceFit) -> None:
     blocks = len(fit.level)
     time = (np.arange(blocks) + 0.5) * fit.slots / blocks * scale
     axes.plot(time, fit.level, color="0.6", linewidth=0.8)
-    common = fit.changes.common
+    single = len(fit.channels) == 1
+    common = fit.channels[0].change_points if single else fit.changes.common
     ends = [0, *(point.slot for point in common), fit.slots]
     levels = [common[0].before, *(point.after for point in common)] if common else [float(np.mean(fit.level))]
     for begin, end, level in zip(ends[:-1], ends[1:], levels, strict=True):
         axes.plot([begin * scale, end * scale], [level, level], color=BUSY, linewidth=2.0)
-    for point in common:
+    for point in () if single else common:
         axes.axvline(point.slot * scale, color=BUSY, linewidth=1.0, linestyle=DASHED)
     top = max(1.15 * float(np.max(fit.level)), 0.02)
     slots = [point.slot for channel in fit.channels for point in channel.change_points]
@@ -128,11 +136,9 @@ def _draw_occupancy(axes: "Axes", fit: TraceFit) -> None:
         xlabel=f"time, {unit}", ylabel="share of channels busy", ylim=(-0.1 * top, top), xlim=(0, fit.slots * scale)
     )
     changes = fit.changes
-    found = "not tested" if not changes.block_slots else str(len(common))
-    axes.set_title(
-        f"Occupancy; common change points: {found}\n(marks below: those of {changes.changed} single channels)",
-        fontsize=10,
-    )
+    found = str(len(common)) if changes.block_slots else "not tested"
+    title = f"Occupancy; common change points: {found}\n(marks below: those of {changes.changed} single channels)"
+    axes.set_title(f"Occupancy; change points: {len(common)}" if single else title, fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -149,7 +155,7 @@ def _draw_transitions(axes: "Axes", fit: TraceFit) -> None:
             color=colour, linewidth=0.9, markersize=4, label=word,
         )  # fmt: skip
     axes.set(yscale="log", xlabel="channel", ylabel="probability per slot", xlim=(-0.6, len(fit.channels) - 0.4))
-    axes.yaxis.set_major_formatter("{x:g}")
+    _label_logarithmic(axes)
     axes.set_title("Transitions with 95% intervals", fontsize=10)
     axes.grid(True, axis="y", color="0.92")
     axes.spines[["top", "right"]].set_visible(False)

@@ -110,7 +110,7 @@ def find_changes(busy: Any, counts: Counts, rng: np.random.Generator) -> Changes
     size_is_short = size < wanted
     common: tuple[ChangePoint, ...] = ()
     common_p = float("nan")
-    if tested and size >= MIN_BLOCK:
+    if tested and K > 1 and size >= MIN_BLOCK:
         cuts, common_p = _common(busy, size, rng)
         common = _described(cuts, busy.mean(axis=1), T)
     else:

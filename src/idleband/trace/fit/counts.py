@@ -2,7 +2,7 @@
 
 The age of a slot is the number of slots that a channel has been in its present state, this one included. Slots of the
 first period of a channel have an unknown age, because the period may have begun before the trace; they are in bin 0.
-Bins of age begin at 1, 2, 3, 4, 6, 8, 12, 16, ... slots.
+Up to 15 slots every age has a bin of its own; later bins begin at 16, 24, 32, 48, 64, ... slots.
 """
 
 from dataclasses import dataclass
@@ -59,10 +59,10 @@ def age_edges(T: int, K: int) -> Ints:
     """Return the first age of each bin.
 
     >>> age_edges(5000, 400).tolist()
-    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 24, 32, 48, 64]
     """
     cap = min(T, max(MIN_AGE_CAP, min(MAX_AGE_CAP, MAX_HAZARDS // K)))
-    found = {factor * 2**power for factor in (1, 3) for power in range(20)}
+    found = {*range(1, 16), *(factor * 2**power for factor in (1, 3) for power in range(20))}
     return np.array(sorted(edge for edge in found if edge <= cap), dtype=np.int64)
 
 

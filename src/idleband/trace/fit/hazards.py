@@ -78,7 +78,7 @@ def hazard(counts: Counts, state: int, channel: int | None = None) -> Hazard:
         p = x / n
         level = np.where(total > 0, left / total, 0.0)
         geometric = level @ slots[chosen].sum(axis=1)[:, 1:] / n
-    if channel is None and counts.K > 1:
+    if channel is None:
         # The variance around the pooled hazard, with channels of a block taken together.
         effect = np.maximum(1.0, np.nan_to_num(block_effect(slots.sum(axis=0), leaves.sum(axis=0))[1:], nan=1.0))
         low, high = effective_interval(x, n, effect, counts.blocks - 1)

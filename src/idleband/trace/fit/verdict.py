@@ -152,9 +152,7 @@ def _judge_dwell_times(fit: "TraceFit", serious: list[str], limits: list[str], s
         semi, markov = _candidate(fit, "semi-markov"), _candidate(fit, "markov")
         ages = ""
         if semi is not None and markov is not None and semi < 0.95 * markov:
-            ages = (
-                f" Ages alone lower the log-loss from {markov:.3f} to {semi:.3f}, and no scenario has ages and regimes."
-            )
+            ages = f" Ages alone lower the log-loss from {markov:.3f} to {semi:.3f}; the scenario does not use them."
         spread = [check for check in fit.checks.quantities if check.name.endswith("cv2")]
         if all(check.agrees for check in spread):
             support.append(f"{text}; regimes give simulated periods the same CV².{ages}")
