@@ -10,9 +10,9 @@ Traces are simulated from channels whose parameters are known:
     bursts        Markov channels, and a common regime with more and longer busy periods in a twelfth of the slots
 The coverage of an interval is the share of traces and channels in which it contains the true value. Errors are two
 standard errors over traces, because channels of a trace may depend on each other. The second table has the share of
-channels (dwell times, clusters) and of traces (change points, drift) in which a test rejects at 5%, the share of traces
-in which a common change point is found (at 1%), and how often each model is chosen. `step` is a markov trace whose
-channels double p10 in the second half.
+channels in which the tests of dwell times and clusters reject at 5%, the share of traces in which a change of a channel
+or a common change is found (at 1%) and in which the interval of the drift excludes 0, and how often each model is
+chosen. `step` is a markov trace whose channels double p10 in the second half.
 
 Writes trace_fit.md beside this file.
 """
@@ -221,7 +221,7 @@ def main() -> None:
         "",
         f"Rejections in per cent, and chosen models; {runs} traces of 5,000 slots and {K} channels.",
         "",
-        "| channels | idle dwell times | busy dwell times | clusters | a change of any channel | common change | drift |"
+        "| channels | idle dwell times | busy dwell times | clusters | change of a channel | common change | drift |"
         " chosen model |",
         "|---|---|---|---|---|---|---|---|",
         *tests_and_choice(runs),

@@ -8,10 +8,11 @@ import numpy as np
 
 from idleband.reporting.text import definitions, paragraph, table
 from idleband.reporting.trace import MAX_LISTED, duration
-from idleband.trace.fit.change_points import COMMON_LEVEL, ChangePoint
+from idleband.trace.fit.change_points import ChangePoint
 from idleband.trace.fit.counts import STATES
 from idleband.trace.fit.dwell_times import GeometricTest
 from idleband.trace.fit.fit import ChannelFit, TraceFit
+from idleband.trace.fit.intervals import SIGNIFICANT
 from idleband.trace.fit.models import RegimeModel
 from idleband.trace.fit.transitions import TransitionEstimate
 
@@ -151,7 +152,7 @@ def _tests(fit: TraceFit) -> list[tuple[str, str]]:
     if changes.tested:
         entries.append((
             "changes",
-            f"change points of the occupancy in {changes.changed} of {changes.tested} tested channels (5%"
+            f"change points of the occupancy in {changes.changed} of {changes.tested} tested channels (1%"
             " family-wise)",
         ))  # fmt: skip
     if changes.tested and len(fit.channels) > 1:
@@ -159,7 +160,7 @@ def _tests(fit: TraceFit) -> list[tuple[str, str]]:
             text = "not tested: the trace is too short"
         elif changes.common:
             text = f"{_points(changes.common, fit)} (p = {changes.common_p_value:.2g})"
-        elif changes.common_p_value <= COMMON_LEVEL:
+        elif changes.common_p_value <= SIGNIFICANT:
             text = f"none in which many channels take part (p = {changes.common_p_value:.2g})"
         else:
             text = f"none found (p = {changes.common_p_value:.2g}, blocks of {changes.block_slots} slots)"
@@ -184,7 +185,7 @@ def _test(test: GeometricTest) -> str:
     if not test.tested:
         return "too few transitions to test whether they are geometric"
     p = f"p = {test.pooled:.2g}" if test.pooled > 1e-6 else "p < 0.000001"
-    return f"geometric rejected in {test.rejected} of {test.tested} tested channels (5% family-wise); pooled {p}"
+    return f"geometric rejected in {test.rejected} of {test.tested} tested channels (1% family-wise); pooled {p}"
 
 
 def _hazards(fit: TraceFit) -> list[tuple[str, ...]]:

@@ -30,18 +30,16 @@ from scipy import special, stats
 
 from idleband.arrays import Floats, Ints
 from idleband.trace.fit.counts import Counts
-from idleband.trace.fit.intervals import LEVEL, holm
+from idleband.trace.fit.intervals import LEVEL, SIGNIFICANT, holm
 from idleband.trace.fit.transitions import finite
 from idleband.trace.statistics import run_lengths
 
-SIGNIFICANT = 0.05
 MIN_PERIODS = 8  # complete idle and busy periods of a part that is tested
 MAX_CHANGES = 50  # of one channel
 MAX_BLOCKS, MIN_BLOCKS = 60, 24  # of the test for common changes
 MIN_BLOCK = 5  # slots
 MIN_PART = 2  # blocks before and after a common change
 PERMUTATIONS = 999
-COMMON_LEVEL = 0.01  # of each split, because parts are tested again
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,9 @@ class Changes:
     drift: Floats  # change of the occupancy of each channel over the trace, along a straight line
     drift_low: Floats
     drift_high: Floats
-    drifting: int  # channels with a drift, at a family-wise error rate of 5%
+    drifting: int  # channels with a drift, at a family-wise error rate of 1%
     common_drift: tuple[float, float, float]  # of the mean occupancy, with its interval
+    common_drift_p_value: float
 
     @property
     def changed(self) -> int:
@@ -89,6 +88,7 @@ class Changes:
             "block_slots": self.block_slots,
             "short_blocks": self.short_blocks,
             "drift": [finite(value) for value in self.common_drift],
+            "drift_p_value": finite(self.common_drift_p_value),
             "channels_drifting": self.drifting,
         }
 
@@ -120,7 +120,8 @@ def find_changes(busy: Any, counts: Counts, rng: np.random.Generator) -> Changes
     drifting = int(np.sum(holm(p) < SIGNIFICANT))
     overall = (float(mean_drift[0][0]), float(mean_drift[1][0]), float(mean_drift[2][0]))
     return Changes(
-        tuple(channels), tested, p_values, common, common_p, size, size_is_short, drift, low, high, drifting, overall
+        tuple(channels), tested, p_values, common, common_p, size, size_is_short, drift, low, high, drifting, overall,
+        float(mean_drift[3][0]),
     )  # fmt: skip
 
 
@@ -208,7 +209,7 @@ def _common(busy: Any, size: int, rng: np.random.Generator) -> tuple[list[int], 
             higher += _largest(products[order][:, order])[0] >= statistic * (1 - 1e-12)
         p = (1 + higher) / (1 + PERMUTATIONS)
         p_first = p if np.isnan(p_first) else p_first
-        if p <= COMMON_LEVEL:
+        if p <= SIGNIFICANT:
             inner = [begin + at for at in ends if 0 < at < n]
             cuts += [at * size for at in inner]
             parts += pairwise([begin, *inner, end])

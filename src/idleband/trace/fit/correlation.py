@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 
 from idleband.arrays import Floats
-from idleband.trace.fit.intervals import holm
+from idleband.trace.fit.intervals import SIGNIFICANT, holm
 from idleband.trace.fit.transitions import finite
 
 MAX_CHANNELS = 1000
@@ -19,7 +19,7 @@ class Correlation:
     matrix: Floats | None = field(repr=False)  # (K, K), nan for channels that never change; None for many channels
     mean: float  # over pairs of channels
     adjacent: float  # over neighbours in the order of the trace
-    significant: float  # share of pairs whose correlation differs from 0, at a family-wise error rate of 5%
+    significant: float  # share of pairs whose correlation differs from 0, at a family-wise error rate of 1%
     simultaneous: float  # mean correlation of the transitions: of what a channel's own last state does not predict
     effective_channels: float  # K / (1 + (K - 1) mean squared correlation)
     channels: int  # that change
@@ -70,7 +70,7 @@ def correlate(busy: Floats, p01: Floats, p10: Floats) -> Correlation:
         matrix,
         float(np.mean(pairs[finite_pairs])),
         _mean(np.diag(matrix, 1)),
-        float(np.mean(adjusted[finite_pairs] < 0.05)),
+        float(np.mean(adjusted[finite_pairs] < SIGNIFICANT)),
         _mean(residual[upper]),
         n**2 / (n + squared),
         n,

@@ -17,11 +17,10 @@ from scipy import stats
 
 from idleband.arrays import Floats
 from idleband.trace.fit.counts import STATES, Counts
-from idleband.trace.fit.intervals import combined_p_value, holm
+from idleband.trace.fit.intervals import SIGNIFICANT, combined_p_value, holm
 from idleband.trace.fit.transitions import finite
 
 MIN_EXPECTED = 5.0
-SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class GeometricTest:
 
     @property
     def rejected(self) -> int:
-        """Number of channels whose dwell times are not geometric, at a family-wise error rate of 5%."""
+        """Number of channels whose dwell times are not geometric, at a family-wise error rate of 1%."""
         return int(np.sum(self.adjusted < SIGNIFICANT))
 
     def to_dict(self) -> dict[str, object]:

@@ -8,6 +8,7 @@ from scipy import special, stats
 from idleband.arrays import Floats
 
 LEVEL = 0.95
+SIGNIFICANT = 0.01  # family-wise error rate of the tests of all channels; there are about five such tests in a fit
 MIN_EFFECT, MAX_EFFECT = 0.05, 1e6
 
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from idleband.trace.fit.intervals import SIGNIFICANT
+
 if TYPE_CHECKING:
     from idleband.trace.fit.fit import TraceFit
 
@@ -114,7 +116,7 @@ def _judge_stationarity(fit: "TraceFit", serious: list[str], limits: list[str], 
             " change at a given time."
         )
     change, low, high = changes.common_drift
-    if low > 0 or high < 0:
+    if changes.common_drift_p_value < SIGNIFICANT:
         limits.append(
             f"The mean occupancy {'rises' if change > 0 else 'falls'} by {abs(change):.3f} over the trace (95% interval"
             f" {_span(low, high, change)}); the scenario has no drift."
