@@ -26,6 +26,7 @@ def advise(options: argparse.Namespace) -> None:
         raise InputError("--out: must be the name of a folder")
     check_place(out)
     replications = validation.whole(options.replications, "--replications", 1, 1000)
+    validation.whole(options.users, "--users", 1, 10**6)  # before the import; the number of channels is known after it
     seed = validation.whole(options.seed, "--seed", 0, 2**63 - 1)
     with ProgressBar(announce=not options.json) as bar:
         path = _trace_file(files, options, out, bar)
@@ -48,7 +49,6 @@ def _trace_file(files: Sequence[Path], options: argparse.Namespace, out: Path, b
             if value is not None:
                 raise InputError(f"--{key}: only for recordings; {files[0]} is a trace file")
         return files[0]
-    path = out / "trace.parquet"
-    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{files[0].name.split('.')[0]}.parquet"
     import_trace(files, path, bar, slot_s=options.slot, **given)
     return path
