@@ -21,6 +21,7 @@ COMMANDS = {
     "compare": ("experiments", "compare"),
     "learned": ("experiments", "learned"),
     "plot": ("experiments", "plot"),
+    "advise": ("advise", "advise"),
     "reproduce": ("paper", "reproduce"),
     "report": ("paper", "report"),
     "serve": ("service", "serve"),

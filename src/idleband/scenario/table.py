@@ -164,7 +164,7 @@ def _process(table: Mapping[str, Any]) -> _Process:
     key = present[0]
     others = ("transition", "good") if key == "dwell" else CHANNEL_KEYS
     if key == "trace":
-        others = (*others, "shocks", "correlation", "channel_names")
+        others = (*others, "shocks", "correlation")
     for other in others:
         if other in table:
             raise InputError(f"scenario.{other}: not used with {key}; leave it out")
@@ -241,7 +241,9 @@ def _channels(
 def _of_process(table: Mapping[str, Any], process: _Process) -> tuple[tuple[str, ...], tuple[Floats, ...]]:
     """Return names and long-run transition matrices of channels that are not described as Markov chains."""
     if process.recording is not None:
-        return process.recording.trace.channel_names, process.recording.transition()
+        transition, names = process.recording.transition(), process.recording.trace.channel_names
+        given = table.get("channel_names")
+        return check_channel_names(given, len(transition), "scenario.channel_names") or names, transition
     if process.regimes is not None:
         transition = process.regimes.marginal_transition()
     else:

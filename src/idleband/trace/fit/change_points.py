@@ -13,8 +13,8 @@ every interval, and the squared differences of the channels are added (circular 
 2004). The largest sum is compared with those after random permutations of the blocks, in which the channels stay
 together. Both ends of a significant interval are change points, and the parts are tested again. Change points in which
 fewer than a tenth of the channels take part, or only one, are left out. This assumes nothing about the dependence
-between channels, and that blocks are exchangeable while nothing changes. They are ten times as long as the occupancy of
-a typical channel is correlated; in traces that have fewer than 24 such blocks they are shorter, and slow variation
+between channels, and that blocks are exchangeable while nothing changes. They are twenty times as long as the occupancy
+of a typical channel is correlated; in traces that have fewer than 24 such blocks they are shorter, and slow variation
 counts as a change.
 
 Drift. The slope of a straight line through the occupancy in 30 blocks, with an interval that takes blocks as
@@ -38,6 +38,7 @@ MIN_PERIODS = 8  # complete idle and busy periods of a part that is tested
 MAX_CHANGES = 50  # of one channel
 MAX_BLOCKS, MIN_BLOCKS = 60, 24  # of the test for common changes
 MIN_BLOCK = 5  # slots
+CORRELATION_TIMES = 20  # of the occupancy of a channel in a block; with 10, twice as many false changes are found
 MIN_PART = 2  # blocks before and after a common change
 PERMUTATIONS = 999
 
@@ -65,7 +66,7 @@ class Changes:
     common: tuple[ChangePoint, ...]  # of all channels; before and after: mean occupancy
     common_p_value: float  # of the first common change; nan: not tested
     block_slots: int  # length of a block of the test for common changes; 0: not tested
-    short_blocks: bool  # blocks are shorter than ten correlation times: slow variation counts as a change
+    short_blocks: bool  # blocks are shorter than twenty correlation times: slow variation counts as a change
     drift: Floats  # change of the occupancy of each channel over the trace, along a straight line
     drift_low: Floats
     drift_high: Floats
@@ -105,7 +106,7 @@ def find_changes(busy: Any, counts: Counts, rng: np.random.Generator) -> Changes
         cuts = _segment(busy[:, k], level) if p_values[k] < level else []
         channels.append(_described(cuts, busy[:, k], T))
     times = np.array([_correlation_time(busy[:, k]) for k in range(K)])
-    wanted = 10 * float(np.median(times[np.isfinite(times)])) if tested else 0.0
+    wanted = CORRELATION_TIMES * float(np.median(times[np.isfinite(times)])) if tested else 0.0
     size = int(np.clip(wanted, -(-T // MAX_BLOCKS), max(1, T // MIN_BLOCKS)))
     size_is_short = size < wanted
     common: tuple[ChangePoint, ...] = ()
