@@ -11,6 +11,7 @@ __all__ = [
     "C2UCB",
     "MPDUCB",
     "MPKLUCB",
+    "MPLBT",
     "MPLUCB",
     "MPLUCBRCA",
     "MPNUCB",
@@ -26,6 +27,7 @@ __all__ = [
     "MPLUCBPrinted",
     "MPNUCBPrinted",
     "MPRandom",
+    "MPStay",
     "MPTSEpisodes",
     "MPWhittle",
     "NeuralTS",
@@ -1231,6 +1233,63 @@ def NeuralTS(
         shared=shared,
         base_L=base_L,
         synchronous=synchronous,
+    )
+
+
+def MPStay() -> ConfiguredPolicy:
+    """Keep idle channels; otherwise the channel not observed for the longest time.
+
+    Policy `mp-stay`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.MPStay()
+    ConfiguredPolicy(mp-stay)
+    """
+    return policy("mp-stay")
+
+
+def MPLBT(
+    *,
+    window: int = 4,
+    max_window: int = 64,
+) -> ConfiguredPolicy:
+    """Listen before talk with random back-off.
+
+    Policy `mp-lbt`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    window : int
+        Slots of the longest back-off after one busy observation. Must be a whole number of at least 1, at most 1e+09.
+        Default: 4.
+    max_window : int
+        Slots of the longest back-off after several in a row. Must be a whole number of at least 1, at most 1e+09.
+        Default: 64.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    IEEE Standard 802.11, distributed coordination function.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.MPLBT(window=8)
+    ConfiguredPolicy(mp-lbt window=8)
+    """
+    return policy(
+        "mp-lbt",
+        window=window,
+        max_window=max_window,
     )
 
 

@@ -15,12 +15,14 @@ from idleband.policies import (
     episodic_thompson,
     klucb,
     learned_whittle,
+    listen_before_talk,
     lucb,
     nucb,
     oracle,
     random,
     regenerative,
     sliding_window,
+    stay,
     thompson,
     ucb,
 )
@@ -117,6 +119,14 @@ POLICIES: dict[str, Policy] = {
             "neural-ts", nucb, _CONTEXTS, "neural model of the reward with Thompson sampling",
             "Zhang, Zhou, Li and Gu, ICLR 2021",
             gamma=0.1, target="reward", base="none", estimate="add", replace="off", covariance="block", width="sampled",
+        ),
+        # Rules without a model.
+        _built_in(
+            "mp-stay", stay, _NO_MORE, "keep idle channels; otherwise the channel not observed for the longest time",
+            _OURS,
+        ),
+        _built_in(
+            "mp-lbt", listen_before_talk, _NO_MORE, "listen before talk with random back-off", "IEEE 802.11",
         ),
         # Beyond the paper.
         _built_in("mp-belief", belief, _NO_MORE, "belief over states from chains learned online", _OURS),
