@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 from idleband import user_code
 from idleband.errors import InputError, check_name, unknown
 from idleband.policies import (
+    adaptive,
     belief,
     belief_lucb,
     belief_nucb,
@@ -137,6 +138,9 @@ POLICIES: dict[str, Policy] = {
         _built_in(
             "mp-belief-nucb", belief_nucb, _CONTEXTS,
             "belief over states and a neural model of the perturbation", _OURS,
+        ),
+        _built_in(
+            "mp-adaptive", adaptive, _NO_MORE, "mixture of predictors of the state, weighted by their success", _OURS,
         ),
         # Oracles.
         _built_in(
