@@ -21,6 +21,7 @@ __all__ = [
     "MPUCB",
     "RCAM",
     "Genie",
+    "MPAdaptive",
     "MPBelief",
     "MPBeliefLUCB",
     "MPBeliefNUCB",
@@ -1463,6 +1464,45 @@ def MPBeliefNUCB(
         constant=constant,
         covariance=covariance,
         shared=shared,
+        redraw=redraw,
+        look_ahead=look_ahead,
+        forget=forget,
+    )
+
+
+def MPAdaptive(
+    *,
+    redraw: int = 10,
+    look_ahead: bool = True,
+    forget: float = 0.0,
+) -> ConfiguredPolicy:
+    """Mixture of predictors of the state, weighted by their success.
+
+    Policy `mp-adaptive`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    redraw : int
+        Slots between two draws of a channel's transition probabilities. Must be a whole number of at least 1, at most
+        1e+09. Default: 10.
+    look_ahead : bool
+        Rank by the Whittle index, which includes the value of observing the state (two states). Default: True.
+    forget : float
+        Slots after which an observation has weight 1/e; 0: no forgetting. Must be a finite number of at least 0.
+        Default: 0.0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.MPAdaptive(redraw=20)
+    ConfiguredPolicy(mp-adaptive redraw=20)
+    """
+    return policy(
+        "mp-adaptive",
         redraw=redraw,
         look_ahead=look_ahead,
         forget=forget,
