@@ -120,6 +120,15 @@ def is_slow(nodeid: str) -> bool:
     return nodeid.startswith(SLOW) and not nodeid.startswith(FAST)
 
 
+# Policies whose functions call the same functions: a process compiles these once.
+COMPILED_TOGETHER = {
+    "nucb": "belief_nucb",
+    "belief": "belief_lucb",
+    "belief_state": "belief_lucb",
+    "lucb": "belief_lucb",
+}
+
+
 def group_of(nodeid: str) -> str:
     """Return the group of a test, whose tests run in one process.
 
@@ -129,9 +138,10 @@ def group_of(nodeid: str) -> str:
     path, _, test = nodeid.partition("::")
     folder, file = Path(path).parent, Path(path).stem.removeprefix("test_")
     if folder == Path("tests/contracts"):
-        return contract_of(test)
+        group = contract_of(test)
+        return COMPILED_TOGETHER.get(group, group)
     if folder == Path("tests/policies"):
-        return file
+        return COMPILED_TOGETHER.get(file, file)
     if folder == Path("tests/paper"):
         return folder.name
     return test if file == "readme" else path
@@ -146,7 +156,7 @@ def contract_of(test: str) -> str:
     return module_of(max(labels, key=len)) if labels else test
 
 
-SLOW_TO_COMPILE = ("nucb", "belief_nucb", "belief_lucb")
+SLOW_TO_COMPILE = ("belief_nucb", "belief_lucb")
 
 
 def turn_of(group: str) -> int:
