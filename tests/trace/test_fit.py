@@ -185,13 +185,13 @@ def test_a_change_of_one_channel_is_found_and_no_other() -> None:
 
 def test_a_common_burst_is_found_with_both_ends() -> None:
     busy = worlds.markov(3000, 12)
-    busy[1200:1600] |= worlds.markov(400, 12, p10=0.5, seed=9)
+    busy[1200:1800] |= worlds.markov(600, 12, p10=0.5, seed=9)
     found = find_changes(busy, count(busy), worlds.generator(1))
     first, second = found.common
     assert abs(first.slot - 1200) <= 30
-    assert abs(second.slot - 1600) <= 30
+    assert abs(second.slot - 1800) <= 30
     assert first.after > 2 * second.after
-    assert found.common_p_value <= 0.002
+    assert found.common_p_value <= 0.01
 
 
 def test_stationary_channels_have_no_change_points() -> None:

@@ -11,8 +11,8 @@ The trace is split where the maximum is significant, and the parts are tested ag
 Common change points. The occupancy of all channels in blocks of slots is compared between the inside and the outside of
 every interval, and the squared differences of the channels are added (circular binary segmentation, Olshen et al.
 2004). The largest sum is compared with those after random permutations of the blocks, in which the channels stay
-together. Both ends of a significant interval are change points, and the parts are tested again. Change points in which
-fewer than a tenth of the channels take part, or only one, are left out. This assumes nothing about the dependence
+together. Both ends of a significant interval are change points, and the parts are tested again. Where fewer than a
+tenth of the channels differ, or only one, those are left out of the test. This assumes nothing about the dependence
 between channels, and that blocks are exchangeable while nothing changes. They are twenty times as long as the occupancy
 of a typical channel is correlated; in traces that have fewer than 24 such blocks they are shorter, and slow variation
 counts as a change.
@@ -41,6 +41,7 @@ MIN_BLOCK = 5  # slots
 CORRELATION_TIMES = 20  # of the occupancy of a channel in a block; with 10, twice as many false changes are found
 MIN_PART = 2  # blocks before and after a common change
 PERMUTATIONS = 999
+PRUNING_LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -195,13 +196,13 @@ def _common(busy: Any, size: int, rng: np.random.Generator) -> tuple[list[int], 
         return [], float("nan")
     cuts: list[int] = []
     p_first = float("nan")
-    parts = [(0, blocks)]
+    parts = [(0, blocks, np.arange(share.shape[1]))]
     while parts:
-        begin, end = parts.pop()
+        begin, end, channels = parts.pop()
         n = end - begin
-        if n < 2 * MIN_PART:
+        if n < 2 * MIN_PART or len(channels) < 2:
             continue
-        part = share[begin:end] - share[begin:end].mean(axis=0)
+        part = share[begin:end, channels] - share[begin:end, channels].mean(axis=0)
         products = part @ part.T
         statistic, ends = _largest(products)
         higher = 0
@@ -209,27 +210,46 @@ def _common(busy: Any, size: int, rng: np.random.Generator) -> tuple[list[int], 
             order = rng.permutation(n)
             higher += _largest(products[order][:, order])[0] >= statistic * (1 - 1e-12)
         p = (1 + higher) / (1 + PERMUTATIONS)
+        significant = p <= SIGNIFICANT
+        squared = np.sum(part[ends[0] : ends[1]], axis=0) ** 2  # per channel, proportional to the squared difference
+        if significant and squared.sum() ** 2 < max(1.5, len(channels) / 10) * np.sum(squared**2):
+            few = max(1, len(channels) // 20)  # those that change most have a change of their own
+            parts.append((begin, end, np.delete(channels, np.argsort(squared)[-few:])))
+            continue
         p_first = p if np.isnan(p_first) else p_first
-        if p <= SIGNIFICANT:
+        if significant:
             inner = [begin + at for at in ends if 0 < at < n]
-            cuts += [at * size for at in inner]
-            parts += pairwise([begin, *inner, end])
-    return _shared(busy, sorted(_refined(busy, cut, size) for cut in cuts)), p_first
+            cuts += inner
+            parts += [(first, last, channels) for first, last in pairwise([begin, *inner, end])]
+    kept = _pruned(share, sorted(cuts), rng)
+    return sorted({_refined(busy, cut * size, size) for cut in kept}), p_first
 
 
-def _shared(busy: Any, cuts: list[int]) -> list[int]:
-    """Return the change points in which at least a tenth of the channels, and two, take part.
+def _pruned(share: Floats, cuts: list[int], rng: np.random.Generator) -> list[int]:
+    """Leave out cuts at which the blocks up to the neighbouring cuts do not differ, the least significant one first.
 
-    The number that takes part is (sum of d_k^2)^2 / sum of d_k^4 of the differences d_k of their occupancy.
+    An interval that begins or ends in the middle of a level has such a cut.
     """
-    T, K = busy.shape
-    if K == 1:
-        return cuts
-    ends = [0, *cuts, T]
-    levels = np.array([busy[begin:end].mean(axis=0) for begin, end in pairwise(ends)])
-    squared = np.diff(levels, axis=0) ** 2
-    part = squared.sum(axis=1) ** 2 / np.maximum(1e-300, (squared**2).sum(axis=1))
-    return [cut for cut, channels in zip(cuts, part, strict=True) if channels >= max(2.0, K / 10)]
+    while cuts:
+        ends = [0, *cuts, len(share)]
+        p_values = [_p_value(share[a:c], b - a, rng) for a, b, c in zip(ends, ends[1:], ends[2:], strict=False)]
+        worst = int(np.argmax(p_values))
+        if p_values[worst] <= PRUNING_LEVEL:
+            break
+        cuts = [cut for i, cut in enumerate(cuts) if i != worst]
+    return cuts
+
+
+def _p_value(share: Floats, cut: int, rng: np.random.Generator) -> float:
+    """Return the p-value of a difference between the blocks before and after a cut, from permutations."""
+    part = share - share.mean(axis=0)
+    products = part @ part.T
+    statistic = products[:cut, :cut].sum()
+    higher = 0
+    for _ in range(PERMUTATIONS):
+        order = rng.permutation(len(part))[:cut]
+        higher += products[np.ix_(order, order)].sum() >= statistic * (1 - 1e-12)
+    return (1 + higher) / (1 + PERMUTATIONS)
 
 
 def _largest(products: Floats) -> tuple[float, tuple[int, int]]:
