@@ -176,14 +176,15 @@ def result_of(
     for i, name in enumerate(REFERENCES):
         curves[f"regret_{name}"] = np.array([one.curves[i] for one in references]) - curves["reward"]
     bounds = _upper_bounds(scenario, seed, replications)
-    curves["regret_bound"] = bounds[:, None] * checkpoints(horizon) - curves["reward"]
+    t = checkpoints(horizon, scenario.recording)
+    curves["regret_bound"] = bounds[:, None] * t - curves["reward"]
     return Result(
         scenario,
         configured.policy.name,
         configured.label,
         configured.values,
         seed,
-        checkpoints(horizon),
+        t,
         curves,
         np.array([one.plays for one in own]),
         state=None if any(one.state is None for one in own) else tuple(one.state for one in own),
