@@ -17,7 +17,6 @@ from idleband.scenario.user_models import FAULT
 from idleband.simulation.environment import SamplePath
 from idleband.simulation.loop import CURVES, REFERENCES, TIE, References, Tally
 
-
 MAX_BLOCKS_RUN = 10_000  # blocks of a recording in a run
 
 
