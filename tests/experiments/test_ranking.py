@@ -7,10 +7,18 @@ import pytest
 from scipy import stats
 
 import idleband as ib
-from idleband.experiments.ranking import NEEDED, gap_closed, knows, ranking
+from idleband.arrays import Floats
+from idleband.experiments.ranking import NEEDED, knows, ranking
+from idleband.experiments.ranking import gap_closed as gap_of_samples
 from idleband.scenario.upper_bound import bound
+from idleband.simulation.statistics import Samples
 
 LABELS = ["mp-random", "mp-belief-lucb", "mp-ucb", *NEEDED, "genie"]
+
+
+def gap_closed(*rewards: Floats | None) -> tuple[float, float]:
+    """The closed gap of rewards per replication."""
+    return gap_of_samples(*(None if values is None else Samples(values, len(values)) for values in rewards))
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,10 @@ from idleband.reporting.plots import learned_figure, regret_figure, reward_figur
 from idleband.reporting.prediction_error import learned_rows, learned_text
 from idleband.reporting.ranking import LEGEND, ranking_csv, ranking_figure, ranking_json, ranking_text
 from idleband.reporting.study import study_json, study_text
-from idleband.simulation.prediction_error import check_predicts, learned_csv
+from idleband.simulation.prediction_error import DEFAULT_SLOTS, check_predicts, learned_csv
 from idleband.simulation.prediction_error import learned as learn
 from idleband.simulation.result import Result
+from idleband.simulation.simulate import check_size
 from idleband.validation import choice
 
 RANKING_FILES = "ranking."
@@ -107,8 +108,8 @@ def learned(options: argparse.Namespace) -> None:
     """Compare predicted with true perturbations and print the errors."""
     scenario = read_scenario(options.what, options.perturbation)
     policies = [policy(text) for text in options.policy or ("mp-lucb", "mp-nucb")]
-    size = experiment(scenario, policies, options.horizon, options.replications, options.seed)
-    T, R, seed = size.horizon, size.replications, size.seed
+    T, R, seed = check_size(scenario, options.horizon, options.replications, options.seed, DEFAULT_SLOTS)
+    experiment(scenario, policies, T, R, seed)  # refuses policies that are given twice or do not fit the scenario
     for configured in policies:
         check_predicts(scenario, configured, T)
     out = output_folder(options, f"{scenario.name}-learned")

@@ -100,7 +100,9 @@ def _add_experiments(commands: Any) -> None:
     )  # fmt: skip
     run.add_argument("what", metavar=SCENARIO, help="a preset, S1 to S4, or an experiment file")
     _add_policy(run, "default: those of the file, or all policies of the package")
-    run.add_argument("--horizon", metavar="T", help="number of slots (default 1e5, at most 1e10)")
+    run.add_argument(
+        "--horizon", metavar="T", help="number of slots (default 1e5, or the length of a trace; at most 1e10)"
+    )
     run.add_argument("--replications", metavar="R", help="number of independent replications (default 5)")
     run.add_argument("--seed", metavar="N", help="seed of the random streams (default 0)")
     _add_output(run, "results/NAME")
@@ -302,7 +304,9 @@ def _add_policy(command: Parser, note: str) -> None:
 
 
 def _add_size(command: Parser, horizon: str, replications: str) -> None:
-    command.add_argument("--horizon", metavar="T", default=horizon, help=f"number of slots (default {horizon})")
+    command.add_argument(
+        "--horizon", metavar="T", help=f"number of slots (default {horizon}, or the length of a trace)"
+    )
     command.add_argument(
         "--replications", metavar="R", default=replications,
         help=f"number of independent replications (default {replications})",

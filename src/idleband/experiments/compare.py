@@ -23,7 +23,7 @@ def compare(
     scenario: ScenarioLike,
     policies: Policies,
     *,
-    horizon: WholeNumber = 100_000,
+    horizon: WholeNumber | None = None,
     replications: WholeNumber = 5,
     seed: WholeNumber = 0,
     out: str | Path | None = None,
@@ -39,10 +39,11 @@ def compare(
     policies : list of policies
         Names such as "mp-ucb" or "mp-lucb:beta=0.5", typed constructors such as `ib.policies.MPLUCB(beta=0.5)`,
         registered classes, file.py:NAME, and lists of these, such as `ib.grid("mp-lucb", beta=[0.1, 0.5])`.
-    horizon : int
-        Number of slots.
+    horizon : int, optional
+        Number of slots; by default 100,000, or the number of slots of the trace if one is replayed.
     replications : int
-        Number of independent replications.
+        Number of independent replications; where a trace is replayed they start at different slots of it, and intervals
+        come from a bootstrap over blocks of the trace.
     seed : int
         Seed of the random streams. Equal seeds give equal sample paths.
     out : str or Path, optional

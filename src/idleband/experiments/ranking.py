@@ -2,9 +2,9 @@
 
 **Gap closed** = (policy - rca-m) / (oracle - rca-m): 0 is the regenerative cycle algorithm, 1 the better of
 oracle-belief and oracle-whittle, which know all parameters and observe only the channels that they play. It is the
-ratio of two means over the same replications; its interval is that of the mean of (policy - rca-m) - gap * (oracle -
-rca-m), divided by the mean of the denominator (the delta method for paired data). Where the oracle is not clearly ahead
-of rca-m, or by less than 0.5%, the gap closed is not defined.
+ratio of two means over the same replications or, where a trace is replayed, over the same blocks; its interval is that
+of the mean of (policy - rca-m) - gap * (oracle - rca-m), divided by the mean of the denominator (the delta method for
+paired data). Where the oracle is not clearly ahead of rca-m, or by less than 0.5%, the gap closed is not defined.
 """
 
 import math
@@ -13,12 +13,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from idleband.arrays import Floats
 from idleband.experiments.study import Study
 from idleband.policies.protocol import KNOWLEDGE, PARAMETERS, STATES_SEEN
 from idleband.policies.registry import POLICIES
 from idleband.simulation.result import Result
-from idleband.simulation.statistics import interval, paired_difference
+from idleband.simulation.statistics import Samples
 
 BASELINE = "rca-m"
 ORACLES = ("oracle-belief", "oracle-whittle")
@@ -56,6 +55,8 @@ class Row:
     suboptimal_contextual: float
     collisions: float
     microseconds: float  # processor time per slot, the simulated environment included
+    interval: str  # method of the intervals
+    blocks: int  # of the replayed recording, over which intervals are; 0: they are over replications
 
 
 def knows(result: Result, sensing: str) -> str:
@@ -73,23 +74,23 @@ def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
     The gap is measured with default parameters of the baseline and the oracles.
     """
     results = [result for result in study.results if labels is None or result.label in labels]
-    rewards = {result.label: result.reward[:, -1] / result.horizon for result in results}
+    rewards = {result.label: result.samples("reward", per_slot=True) for result in results}
     known = {result.label: knows(result, study.scenario.sensing) for result in results}
     learners = [label for label in rewards if PARAMETERS not in known[label]]
-    best = max(learners, key=lambda label: float(rewards[label].mean()), default=None)
+    best = max(learners, key=lambda label: rewards[label].mean, default=None)
     oracles = [rewards[name] for name in ORACLES if name in rewards]
-    oracle = max(oracles, key=lambda reward: float(reward.mean()), default=None)
+    oracle = max(oracles, key=lambda reward: reward.mean, default=None)
     rows = []
     for result in results:
         reward = rewards[result.label]
         last = {name: curve[:, -1] / result.horizon for name, curve in result.curves.items()}
         behind, behind_pm = math.nan, math.nan
         if best is not None:
-            difference = paired_difference(rewards[best], reward)
-            behind, behind_pm = difference.mean, _half(difference.mean, difference.high)
-        mean = interval(reward)
+            difference = (rewards[best] - reward).interval()
+            behind, behind_pm = difference.mean, _finite(difference.half_width)
+        mean = reward.interval()
         gap, gap_pm = gap_closed(reward, rewards.get(BASELINE), oracle)
-        bound = float((last["regret_bound"] + reward).mean())
+        bound = float((last["regret_bound"] + last["reward"]).mean())
         rows.append(
             Row(
                 scenario=study.scenario.name,
@@ -100,7 +101,7 @@ def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
                 replications=result.replications,
                 horizon=result.horizon,
                 reward=mean.mean,
-                reward_pm=_half(mean.mean, mean.high),
+                reward_pm=_finite(mean.half_width),
                 behind=behind,
                 behind_pm=behind_pm,
                 gap_closed=gap,
@@ -109,6 +110,8 @@ def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
                 microseconds=1e6 * float(np.mean(result.seconds)) / result.horizon
                 if result.seconds is not None
                 else math.nan,
+                interval=mean.method,
+                blocks=mean.blocks,
                 **{
                     name: float(last[name].mean())
                     for name in (field.name for field in fields(Row))
@@ -119,21 +122,22 @@ def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
     return sorted(rows, key=lambda row: -row.reward)
 
 
-def gap_closed(reward: Floats, base: Floats | None, oracle: Floats | None) -> tuple[float, float]:
+def gap_closed(reward: Samples, base: Samples | None, oracle: Samples | None) -> tuple[float, float]:
     """Return the gap closed and half its 95% interval, from paired rewards; nan where there is no gap.
 
-    >>> gap_closed(np.array([2.0, 3.0]), np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    >>> gap_closed(*(Samples(np.array(values), 2) for values in ([2.0, 3.0], [1.0, 2.0], [3.0, 4.0])))
     (0.5, 0.0)
     """
     if base is None or oracle is None:
         return math.nan, math.nan
-    whole = paired_difference(oracle, base)
-    if (whole.replications > 1 and whole.low <= 0.0) or whole.mean <= LEVEL * abs(float(base.mean())):
+    whole = (oracle - base).interval()
+    if (math.isfinite(whole.low) and whole.low <= 0.0) or whole.mean <= LEVEL * abs(base.mean):
         return math.nan, math.nan
-    gap = float((reward - base).mean()) / whole.mean
-    left = interval((reward - base) - gap * (oracle - base))
-    return gap, _half(left.mean, left.high) / whole.mean
+    gap = (reward - base).mean / whole.mean
+    left = ((reward - base) - (oracle - base) * gap).interval()
+    return gap, _finite(left.half_width) / whole.mean
 
 
-def _half(mean: float, high: float) -> float:
-    return high - mean if math.isfinite(high) else math.nan
+def _finite(half: float) -> float:
+    """Return a half width; nan where there is no interval."""
+    return half if math.isfinite(half) else math.nan

@@ -67,12 +67,12 @@ def every_policy() -> list[ConfiguredPolicy]:
 def experiment(
     scenario: Scenario,
     policies: Iterable[ConfiguredPolicy],
-    horizon: WholeNumber = 100_000,
+    horizon: WholeNumber | None = None,
     replications: WholeNumber = 5,
     seed: WholeNumber = 0,
 ) -> Experiment:
-    """Return an experiment after checking its size."""
-    return Experiment(scenario, tuple(policies), *check_size(horizon, replications, seed))
+    """Return an experiment after checking its size; the default horizon is that of `check_size`."""
+    return Experiment(scenario, tuple(policies), *check_size(scenario, horizon, replications, seed))
 
 
 def read_experiment(path: Path, policies: Iterable[ConfiguredPolicy] = (), **size: Any) -> Experiment:

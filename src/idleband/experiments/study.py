@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from idleband import validation
-from idleband.arrays import Floats
 from idleband.errors import InputError, unknown
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.result import COLUMNS, Result
-from idleband.simulation.statistics import Difference, Interval, interval, paired_difference
+from idleband.simulation.statistics import Difference, Interval
 
 if TYPE_CHECKING:
     import pandas
@@ -56,14 +55,19 @@ class Study:
         return f"Study({self.scenario.name}: {size})"
 
     def __str__(self) -> str:
-        return f"{self!r}, means per slot\n{self.table().to_string(float_format='{:.4f}'.format)}"
+        return f"{self!r}, {self._contents()}\n{self.table().to_string(float_format='{:.4f}'.format)}"
 
     def _repr_html_(self) -> str:
         """Return an HTML table for notebooks."""
         import html
 
         table = self.table().to_html(float_format="{:.4f}".format)
-        return f"<p>{html.escape(repr(self))}, means per slot</p>{table}"
+        return f"<p>{html.escape(repr(self))}, {self._contents()}</p>{table}"
+
+    def _contents(self) -> str:
+        """Describe the table in words."""
+        found = self.results[0].samples().interval()
+        return f"means per slot, ± {found.basis}" if found.blocks else "means per slot"
 
     @property
     def labels(self) -> list[str]:
@@ -93,15 +97,17 @@ class Study:
         Returns
         -------
         Interval
-            `mean`, `low`, `high` and `replications`.
+            `mean`, `low`, `high`, `replications`, and `blocks` where a trace is replayed: the interval then comes from
+            a bootstrap over blocks of it.
         """
-        return interval(self._last(label, column, per_slot))
+        return self[label].samples(column, per_slot=per_slot).interval()
 
     def difference(self, a: str, b: str, column: str = "reward", *, per_slot: bool = False) -> Difference:
         """Return the paired difference a - b of a quantity at the horizon, with its 95% interval.
 
-        Both policies ran on the same sample paths, so that the interval (Student t over replications) is much narrower
-        than those of the two policies.
+        Both policies ran on the same sample paths, so that the interval is much narrower than those of the two
+        policies. It is a Student t interval over replications; where a trace is replayed, a bootstrap over blocks of
+        the trace.
 
         Parameters
         ----------
@@ -124,22 +130,15 @@ class Study:
         >>> print(study.difference("mp-ucb", "mp-random", per_slot=True))
         mp-ucb minus mp-random: reward +0.8271 per slot, 95% interval 0.6122 to 1.042, 3 replications
         """
-        found = paired_difference(self._last(a, column, per_slot), self._last(b, column, per_slot))
+        of, minus = (self[label].samples(column, per_slot=per_slot) for label in (a, b))
         unit = "per slot" if per_slot else f"in {self[a].horizon:,} slots"
-        return Difference.of(found, a, b, column, unit)
-
-    def _last(self, label: str, column: str, per_slot: bool) -> Floats:
-        if column not in COLUMNS:
-            raise unknown("column", column, COLUMNS)
-        result = self[label]
-        values = result.curves[column][:, -1]
-        return values / result.horizon if per_slot else values
+        return Difference.of((of - minus).interval(), a, b, column, unit)
 
     def table(self, columns: Sequence[str] | None = None, *, full: bool = False) -> "pandas.DataFrame":
         """Return one row per policy, the highest reward first.
 
         Values are means per slot over replications at the horizon. A column `NAME_pm` is the half width of the 95%
-        interval of NAME.
+        interval of NAME (see `interval`).
 
         Parameters
         ----------
@@ -174,7 +173,7 @@ class Study:
             row: dict[str, Any] = {"label": result.label}
             for column in COLUMNS:
                 found = self.interval(result.label, column, per_slot=True)
-                row |= {column: found.mean, f"{column}_pm": found.high - found.mean}
+                row |= {column: found.mean, f"{column}_pm": found.half_width}
             rows.append(row)
         ranked = sorted(rows, key=lambda row: -row["reward"])
         return pandas.DataFrame(ranked).set_index("label")[chosen]

@@ -12,6 +12,8 @@ from idleband.durable import write_durably
 from idleband.errors import unknown
 from idleband.policies.registry import POLICIES
 from idleband.scenario.scenario import Scenario
+from idleband.simulation.blocks import block_samples
+from idleband.simulation.path import checkpoints
 from idleband.simulation.prediction_error import Learned
 from idleband.simulation.result import Result
 from idleband.simulation.statistics import student_t
@@ -38,8 +40,8 @@ REFERENCE_NAMES = {
 def reward_figure(scenario: Scenario, results: Sequence[Result], reference: str | None = None) -> "Figure":
     """Draw the reward per slot over time, and below it paired differences to one of the policies.
 
-    Lines are means over replications, bands 95% intervals. Differences are taken replication by replication on the same
-    sample paths, so that their bands are much narrower than those of the rewards.
+    Lines are means over replications, bands 95% intervals: Student t over replications or, where a trace is replayed, a
+    bootstrap over its blocks. Differences are taken on the same sample paths, so that their bands are narrower.
 
     Parameters
     ----------
@@ -73,14 +75,13 @@ def reward_figure(scenario: Scenario, results: Sequence[Result], reference: str 
     ranges: list[Floats] = []
     alpha = 0.15 if count <= 8 else 0.05  # bands of many policies overlap
     for result in ranked:
-        style, several = styles[result.label], result.replications > 1
-        per_slot = result.reward / result.t
-        _draw_band(top, result.t, per_slot, style, several, label=result.label, alpha=alpha)
+        style = styles[result.label]
+        _draw_band(top, result, result.reward, result.t, style, label=result.label, alpha=alpha)
         if result is not chosen:
             R = min(result.replications, chosen.replications)
-            difference = per_slot[:R] - (chosen.reward / chosen.t)[:R]
-            _draw_band(bottom, result.t, difference, style, R > 1, alpha=alpha)
-            ranges.append(difference.mean(axis=0)[_settled(result.t)])
+            difference = result.reward[:R] - chosen.reward[:R]
+            _draw_band(bottom, result, difference, result.t, style, alpha=alpha)
+            ranges.append((difference / result.t).mean(axis=0)[_settled(result.t)])
     levels = _draw_references(top, chosen)
     means = [(result.reward / result.t).mean(axis=0)[_settled(result.t)] for result in results]
     _set_range(top, [*means, np.array(levels)])
@@ -94,7 +95,6 @@ def reward_figure(scenario: Scenario, results: Sequence[Result], reference: str 
         bottom.set_visible(False)
         top.set_xlabel("slot t")
         top.tick_params(labelbottom=True)
-    R = min(result.replications for result in results)
     for axes in (top, bottom):
         if chosen.horizon > 1:
             axes.set_xscale("log")
@@ -102,8 +102,7 @@ def reward_figure(scenario: Scenario, results: Sequence[Result], reference: str 
         axes.grid(True, color="0.92")
         axes.spines[["top", "right"]].set_visible(False)
     top.set_title(
-        f"{scenario.name}: K = {scenario.K} channels, M = {scenario.users} users, mean of {R}"
-        f" replication{'s' * (R > 1)}{' with 95% bands' * (R > 1)}",
+        f"{scenario.name}: K = {scenario.K} channels, M = {scenario.users} users, {_averages(results)}",
         fontsize=11,
     )
     handles, labels = top.get_legend_handles_labels()
@@ -111,21 +110,43 @@ def reward_figure(scenario: Scenario, results: Sequence[Result], reference: str 
     return figure
 
 
+def _averages(results: Sequence[Result]) -> str:
+    """Describe lines and bands in words."""
+    R = min(result.replications for result in results)
+    found = min(results, key=lambda result: result.replications).samples().interval()
+    text = f"mean of {R} replication{'s' * (R > 1)}"
+    if not np.isfinite(found.low):
+        return text
+    return f"{text} with 95% bands" + (f"\n{found.basis}" if found.blocks else "")
+
+
 def _draw_band(
     axes: "Axes",
-    t: Ints,
-    values: Floats,
+    result: Result,
+    curve: Floats,
+    divisor: Floats | Ints,
     style: tuple[str, Any],
-    several: bool,
     label: str | None = None,
     alpha: float = 0.15,
-) -> None:
-    """Draw the mean over replications and, if there are several, its 95% band."""
-    mean, half = student_t(values)
+) -> Floats:
+    """Draw a cumulative value, divided by a function of t, and its 95% band, if any; return the line.
+
+    `divisor` belongs to the last checkpoints; the line begins with them.
+    """
+    t, recording = result.t, result.scenario.recording
+    shown = (t >= t[-len(divisor)]) & np.isin(t, checkpoints(result.horizon))
+    scale = (np.arange(len(t)) - len(t) + len(divisor))[shown]
+    mean, half = student_t(curve[:, shown] / divisor[scale])
+    low, high = mean - half, mean + half
+    if recording is not None:
+        found = [block_samples(recording, t[: c + 1], curve[:, : c + 1]).interval() for c in np.flatnonzero(shown)]
+        low, high = (np.array([getattr(one, name) for one in found]) for name in ("low", "high"))
+        low, high = (np.where(np.isfinite(end), end * t[shown] / divisor[scale], mean) for end in (low, high))
     colour, dash = style
-    axes.plot(t, mean, color=colour, linestyle=dash, linewidth=1.8, label=label)
-    if several:
-        axes.fill_between(t, mean - half, mean + half, color=colour, alpha=alpha, linewidth=0)
+    axes.plot(t[shown], mean, color=colour, linestyle=dash, linewidth=1.8, label=label)
+    if recording is not None or len(curve) > 1:
+        axes.fill_between(t[shown], low, high, color=colour, alpha=alpha, linewidth=0)
+    return np.asarray(mean)
 
 
 def _draw_references(axes: "Axes", result: Result) -> list[float]:
@@ -176,11 +197,13 @@ def regret_figure(scenario: Scenario, results: Sequence[Result], reference: str 
     ends = []
     styles = _styles([result.label for result in results])
     for result in results:
-        shown = result.t >= 2
-        t = result.t[shown]
-        scaled = result.regret(reference)[:, shown] / (M * np.log(t))
-        _draw_band(axes, t, scaled, styles[result.label], result.replications > 1, label=result.label)
-        ends.append(float(scaled[:, -1].mean()) if len(t) else np.nan)
+        t = result.t[result.t >= 2]
+        if not len(t):
+            continue
+        line = _draw_band(
+            axes, result, result.regret(reference), M * np.log(t), styles[result.label], label=result.label
+        )
+        ends.append(float(line[-1]))
     axes.set_ylabel("regret  R(t) / (M ln t)")
     axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
     if max(result.horizon for result in results) >= 2:
@@ -191,11 +214,9 @@ def regret_figure(scenario: Scenario, results: Sequence[Result], reference: str 
         axes.yaxis.set_major_formatter("{x:g}")
         axes.set_ylabel("regret  R(t) / (M ln t)    (linear from -10 to 10, logarithmic beyond)")
     axes.set_xlabel("slot t")
-    R = min(result.replications for result in results)
     axes.set_title(
         f"{scenario.name}: regret against {REFERENCE_NAMES[reference]}\n"
-        f"K = {scenario.K} channels, M = {M} users, mean of {R} replication{'s' * (R > 1)}"
-        f"{' with 95% bands' * (R > 1)}",
+        f"K = {scenario.K} channels, M = {M} users, {_averages(results)}",
         fontsize=11,
     )
     axes.grid(True, color="0.92")

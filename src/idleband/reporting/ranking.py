@@ -76,7 +76,11 @@ LEGEND = definitions(
         ("collisions", "plays of a channel with a primary user"),
         ("sub-optimal", "plays outside the best fixed set"),
         ("µs/slot", "processor time, simulation of the channels included"),
-        ("±", "half width of a 95% interval; paired intervals for differences"),
+        (
+            "±",
+            "half width of a 95% interval; paired intervals for differences; Student t over replications or, where a"
+            " trace is replayed, a bootstrap over its blocks",
+        ),
     ]
 )
 

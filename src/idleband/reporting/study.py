@@ -32,7 +32,9 @@ def study_text(study: Study) -> str:
                 f"{row.collisions:.3f}",
             ]
         )
-    return f"{table(rows)}\n\n{paragraph(NOTE)}"
+    found = study.interval(best)
+    note = f"{NOTE} Intervals: {found.basis}." if found.blocks else NOTE
+    return f"{table(rows)}\n\n{paragraph(note)}"
 
 
 def study_json(study: Study) -> list[dict[str, Any]]:
@@ -40,5 +42,6 @@ def study_json(study: Study) -> list[dict[str, Any]]:
     rows = study.table(full=True).reset_index().to_dict("records")
     return [
         {str(name): value if isinstance(value, str) or math.isfinite(value) else None for name, value in row.items()}
+        | {"interval": study.interval(row["label"]).method}
         for row in rows
     ]

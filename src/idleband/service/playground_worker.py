@@ -20,11 +20,13 @@ from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.perturbation import PERTURBATION_MODELS
 from idleband.scenario.presets import PRESETS
+from idleband.scenario.recording import Recording
 from idleband.scenario.scenario import Scenario
 from idleband.service.messages import ParameterValue
+from idleband.simulation.blocks import block_samples
 from idleband.simulation.path import checkpoints
 from idleband.simulation.run import PolicyRun, ReferenceRun, in_segments
-from idleband.simulation.statistics import student_t
+from idleband.simulation.statistics import Samples
 
 MAX_POLICIES, MAX_REPLICATIONS, MAX_SLOTS, MAX_CHANNELS = 6, 10, 10**6, 50
 MAX_WORK = 2 * 10**7  # slots of all policies and replications together, with up to WORK_CHANNELS channels
@@ -163,7 +165,7 @@ def run(settings: PlaygroundSettings, emit: Callable[[Message], None]) -> None:
         emit({"kind": "preparing", "policy": one.label})
         runs[one.label] = [PolicyRun.start(scenario, one, T, settings.seed, i) for i in range(R)]
     total, done = T * R * (len(configured) + 1), 0
-    for found in _advance(references, runs, checkpoints(T)):
+    for found in _advance(references, runs, T, scenario.recording):
         if isinstance(found, int):
             done += found
             emit({"kind": "progress", "done": done / total})
@@ -173,40 +175,44 @@ def run(settings: PlaygroundSettings, emit: Callable[[Message], None]) -> None:
 
 
 def _advance(
-    references: list[ReferenceRun], runs: dict[str, list[PolicyRun]], marks: Ints
+    references: list[ReferenceRun], runs: dict[str, list[PolicyRun]], horizon: int, recording: Recording | None
 ) -> Iterator[int | dict[str, Any]]:
     """Advance all runs from checkpoint to checkpoint; yield numbers of slots just run, and the point at each one."""
     every: list[PolicyRun | ReferenceRun] = [*references, *(one for group in runs.values() for one in group)]
-    for c, t in enumerate(marks.tolist()):
+    marks, recorded = checkpoints(horizon), checkpoints(horizon, recording)
+    for c in np.flatnonzero(np.isin(recorded, marks)).tolist():
+        t = recorded[: c + 1]
         for one in every:
             steps: list[int] = []
-            in_segments(one, t, steps.append)
+            in_segments(one, int(t[-1]), steps.append)
             yield sum(steps)
-        reference = np.array([one.references.curves[:2, c] for one in references])
-        rewards = {label: np.array([one.tally.curves[0, c] for one in group]) for label, group in runs.items()}
+        static, contextual = (np.array([one.references.curves[i, : c + 1] for one in references]) for i in (0, 1))
+        rewards = {label: np.array([one.tally.curves[0, : c + 1] for one in group]) for label, group in runs.items()}
         yield {
-            "t": t,
-            "curves": {label: _measures(reward, reference, t) for label, reward in rewards.items()},
+            "t": int(t[-1]),
+            "curves": {
+                label: {
+                    "reward": _with_interval(reward, t, recording, per_slot=True),
+                    "static": _with_interval(static - reward, t, recording),
+                    "contextual": _with_interval(contextual - reward, t, recording),
+                }
+                for label, reward in rewards.items()
+            },
             "differences": [
-                {"of": a, "from": b, "reward": _with_interval((rewards[a] - rewards[b]) / t)}
+                {"of": a, "from": b, "reward": _with_interval(rewards[a] - rewards[b], t, recording, per_slot=True)}
                 for a, b in combinations(rewards, 2)
             ],
         }
 
 
-def _measures(reward: Floats, reference: Floats, t: int) -> dict[str, list[float]]:
-    """Return the mean reward per slot and the regrets of one policy after t slots, each with its interval."""
-    return {
-        "reward": _with_interval(reward / t),
-        "static": _with_interval(reference[:, 0] - reward),
-        "contextual": _with_interval(reference[:, 1] - reward),
-    }
-
-
-def _with_interval(values: Floats) -> list[float]:
-    """Return the mean over replications and the half width of its 95% interval (0 with one replication)."""
-    mean, half = student_t(values)
-    return [float(mean), float(half) if len(values) > 1 else 0.0]
+def _with_interval(curve: Floats, t: Ints, recording: Recording | None, per_slot: bool = False) -> list[float]:
+    """Return the mean of a cumulative value at the last checkpoint and the half width of its 95% interval (0: none)."""
+    if recording is None:
+        samples = Samples(curve[:, -1] / t[-1] if per_slot else curve[:, -1], len(curve))
+    else:
+        samples = block_samples(recording, t, curve) * (1.0 if per_slot else float(t[-1]))
+    found = samples.interval()
+    return [found.mean, found.half_width if np.isfinite(found.half_width) else 0.0]
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from idleband.kernels.rng import CONTEXTS, SENSING, STATES, stream
 from idleband.policies.protocol import PARAMETERS, STATES_SEEN
 from idleband.scenario.channel_process import new_channel_process
 from idleband.scenario.contexts import new_context_process
-from idleband.scenario.recording import GOLDEN
+from idleband.scenario.recording import GOLDEN, Recording
 from idleband.scenario.reward import REWARDS
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.upper_bound import padded
@@ -17,15 +17,26 @@ from idleband.scenario.user_models import FAULT
 from idleband.simulation.environment import SamplePath
 from idleband.simulation.loop import CURVES, REFERENCES, TIE, References, Tally
 
+MAX_BLOCKS_RUN = 10_000  # blocks of a recording in a run
 
-def checkpoints(horizon: int) -> Ints:
+
+def checkpoints(horizon: int, recording: Recording | None = None) -> Ints:
     """Return the slots at which results are recorded: 20 per decade, rounded, and the horizon.
+
+    Where a recording is replayed, also the slots with which a block of it ends, whatever the block in which a
+    replication starts. Without a remainder after the last block these are the multiples of the length of a block.
 
     >>> checkpoints(5)
     array([1, 2, 3, 4, 5])
     """
     powers = 10.0 ** (np.arange(20 * (len(str(horizon)) + 1)) / 20)
-    marks = np.unique(np.round(powers).astype(np.int64))
+    marks = np.round(powers).astype(np.int64)
+    if recording is not None:
+        passes = min(-(-horizon // recording.T), MAX_BLOCKS_RUN // recording.blocks + 1)
+        steps = np.arange(1 - recording.blocks, recording.blocks) * recording.block
+        ends = (np.arange(passes + 1) * recording.T)[:, None] + steps
+        marks = np.append(marks, ends[ends > 0])
+    marks = np.unique(marks)
     return np.append(marks[marks < horizon], horizon).astype(np.int64)
 
 
@@ -86,7 +97,7 @@ def new_path(scenario: Scenario, seed: int, replication: int, theta: Floats) -> 
 
 def new_tally(scenario: Scenario, path: SamplePath, means: Floats, horizon: int, knows: frozenset[str]) -> Tally:
     K, M = scenario.K, scenario.users
-    t = checkpoints(horizon)
+    t = checkpoints(horizon, scenario.recording)
     return Tally(
         t=t,
         curves=np.zeros((len(CURVES), len(t))),
@@ -111,7 +122,7 @@ def new_tally(scenario: Scenario, path: SamplePath, means: Floats, horizon: int,
 
 
 def new_references(scenario: Scenario, path: SamplePath, means: Floats, horizon: int) -> References:
-    t = checkpoints(horizon)
+    t = checkpoints(horizon, scenario.recording)
     return References(
         t=t,
         curves=np.zeros((len(REFERENCES), len(t))),

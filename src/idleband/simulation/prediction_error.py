@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 FRESH_SLOTS = 500  # contexts per channel for the error on fresh contexts
+DEFAULT_SLOTS = 50_000
 MAX_SLOTS = 10**7  # running slot by slot is slow
 
 # Placeholder: `compile.specialise` binds the function of a policy to this name.
@@ -120,7 +121,7 @@ def learned(
     policy_: PolicyLike,
     /,
     *,
-    horizon: WholeNumber = 50_000,
+    horizon: WholeNumber | None = None,
     replications: WholeNumber = 3,
     seed: WholeNumber = 0,
     progress: Progress = SILENT,
@@ -134,8 +135,9 @@ def learned(
         The scenario, as in `idleband.scenario`.
     policy_ : str, ConfiguredPolicy or class
         A policy with a perturbation model, such as "mp-lucb" or "mp-nucb".
-    horizon : int
-        Number of slots, at most 10^7: slots are run one by one.
+    horizon : int, optional
+        Number of slots, at most 10^7: slots are run one by one. The default is 50,000, or the number of slots of the
+        trace if one is replayed.
     replications : int
         Number of independent replications.
     seed : int
@@ -155,7 +157,7 @@ def learned(
         If the policy does not predict the perturbation, or there is none.
     """
     described, configured = build_scenario(scenario), policy(policy_, **parameters)
-    T, R, seed = check_size(horizon, replications, seed)
+    T, R, seed = check_size(described, horizon, replications, seed, DEFAULT_SLOTS)
     check_predicts(described, configured, T)
     progress.expect(T * R)
     progress.compiling(configured.policy.name)

@@ -1,5 +1,6 @@
 """The result of one configured policy: cumulative values at checkpoints, over all replications."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,13 +10,15 @@ import numpy as np
 
 from idleband import validation
 from idleband.arrays import Floats, Ints
+from idleband.errors import unknown
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.upper_bound import bound
+from idleband.simulation.blocks import block_samples
 from idleband.simulation.loop import CURVES, REFERENCES
 from idleband.simulation.path import checkpoints, path_parameters
 from idleband.simulation.scheduler import Task, TaskResult
-from idleband.simulation.statistics import student_t
+from idleband.simulation.statistics import Samples
 
 if TYPE_CHECKING:
     import pandas
@@ -104,9 +107,10 @@ class Result:
 
         rows = []
         for name in COLUMNS:
-            mean, half = student_t(self.curves[name][:, -1] / self.horizon)
-            rows.append(f"<tr><th>{name}</th><td>{float(mean):.4f}</td><td>{float(half):.4f}</td></tr>")
-        head = "<tr><th>per slot</th><th>mean</th><th>± 95%</th></tr>"
+            found = self.samples(name, per_slot=True).interval()
+            half = f"{found.half_width:.4f}" if math.isfinite(found.half_width) else ""
+            rows.append(f"<tr><th>{name}</th><td>{found.mean:.4f}</td><td>{half}</td></tr>")
+        head = f"<tr><th>per slot</th><th>mean</th><th>± 95%, {self.samples().interval().basis}</th></tr>"
         return f"<p>{html.escape(repr(self))}</p><table>{head}{''.join(rows)}</table>"
 
     @property
@@ -139,6 +143,42 @@ class Result:
         array, shape (R, C)
         """
         return self.curves["regret_" + validation.choice(reference, "reference", (*REFERENCES, "table", "bound"))]
+
+    def samples(self, column: str = "reward", *, per_slot: bool = False, at: int = -1) -> Samples:
+        """Return the values from which the mean of a quantity and its interval are estimated.
+
+        Parameters
+        ----------
+        column : str
+            The quantity, a key of `curves`.
+        per_slot : bool
+            Whether the quantity is divided by the number of slots.
+        at : int
+            Index of a checkpoint; the last one, the horizon, by default.
+
+        Returns
+        -------
+        Samples
+            `values`: one per replication. Where a trace is replayed, one per block of it, because replications of one
+            recording are not independent; `weights` are the shares of the blocks in the slots. The method `interval`
+            returns the mean with its 95% interval.
+
+        Examples
+        --------
+        >>> import idleband as ib
+        >>> result = ib.simulate("S1", "mp-ucb", horizon=100, replications=2)
+        >>> result.samples("collisions").values.shape
+        (2,)
+        """
+        if column not in COLUMNS:
+            raise unknown("column", column, COLUMNS)
+        curve, recording = self.curves[column], self.scenario.recording
+        t = int(self.t[at])
+        if recording is None:
+            return Samples(curve[:, at] / t if per_slot else curve[:, at], self.replications)
+        end = at % len(self.t) + 1
+        found = block_samples(recording, self.t[:end], curve[:, :end])
+        return found if per_slot else found * t
 
     def columns(self) -> dict[str, Any]:
         """Return the tidy table as a dict of columns, one row per replication and checkpoint."""
@@ -176,14 +216,15 @@ def result_of(
     for i, name in enumerate(REFERENCES):
         curves[f"regret_{name}"] = np.array([one.curves[i] for one in references]) - curves["reward"]
     bounds = _upper_bounds(scenario, seed, replications)
-    curves["regret_bound"] = bounds[:, None] * checkpoints(horizon) - curves["reward"]
+    t = checkpoints(horizon, scenario.recording)
+    curves["regret_bound"] = bounds[:, None] * t - curves["reward"]
     return Result(
         scenario,
         configured.policy.name,
         configured.label,
         configured.values,
         seed,
-        checkpoints(horizon),
+        t,
         curves,
         np.array([one.plays for one in own]),
         state=None if any(one.state is None for one in own) else tuple(one.state for one in own),

@@ -13,6 +13,7 @@ from idleband.scenario.build import scenario as build_scenario
 from idleband.scenario.reward import reward
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.environment import state_reward
+from idleband.simulation.path import MAX_BLOCKS_RUN
 from idleband.simulation.result import Result, result_of
 from idleband.simulation.run import PolicyRun
 from idleband.simulation.scheduler import ScheduledTask, Task, TaskResult, run_tasks
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pandas
 
 
+DEFAULT_SLOTS = 100_000
 MAX_SLOTS, MAX_REPLICATIONS, MAX_SEED = 10**10, 10**6, 2**63 - 1
 MAX_RECORDED = 10**7  # rows of a slot-by-slot record
 
@@ -31,7 +33,7 @@ def simulate(
     policy_: PolicyLike,
     /,
     *,
-    horizon: WholeNumber = 100_000,
+    horizon: WholeNumber | None = None,
     replications: WholeNumber = 5,
     seed: WholeNumber = 0,
     record: Literal["slots"] | None = None,
@@ -47,10 +49,10 @@ def simulate(
         The scenario, as in `idleband.scenario`.
     policy_ : str, ConfiguredPolicy or class
         The policy, as in `idleband.policy`.
-    horizon : int
-        Number of slots.
+    horizon : int, optional
+        Number of slots; by default 100,000, or the number of slots of the trace if one is replayed.
     replications : int
-        Number of independent replications.
+        Number of independent replications; where a trace is replayed they start at different slots of it.
     seed : int
         Seed of the random streams. Equal seeds give equal sample paths.
     record : {"slots"}, optional
@@ -80,7 +82,7 @@ def simulate(
     """
     described = build_scenario(scenario)
     configured = require_compiled(policy(policy_, **parameters), compiled)
-    T, R, seed = check_size(horizon, replications, seed)
+    T, R, seed = check_size(described, horizon, replications, seed)
     if record not in (None, "slots"):
         raise InputError(f"record = {record!r}: must be 'slots' or left out")
     if record == "slots" and T * R * described.K > MAX_RECORDED:
@@ -97,10 +99,25 @@ def simulate(
     return result
 
 
-def check_size(horizon: WholeNumber, replications: WholeNumber, seed: WholeNumber) -> tuple[int, int, int]:
-    """Return horizon, replications and seed after validation."""
+def check_size(
+    scenario: Scenario,
+    horizon: WholeNumber | None,
+    replications: WholeNumber,
+    seed: WholeNumber,
+    default: int = DEFAULT_SLOTS,
+) -> tuple[int, int, int]:
+    """Return horizon, replications and seed after validation.
+
+    Where no horizon is given it is `default`, or the number of slots of the trace that is replayed.
+    """
+    recording = scenario.recording
+    if horizon is None:
+        horizon = default if recording is None else recording.T
+    longest = MAX_SLOTS
+    if recording is not None:
+        longest = max(recording.T, MAX_BLOCKS_RUN * recording.block)  # rewards of every block are kept
     return (
-        validation.whole(horizon, "experiment.horizon", 1, MAX_SLOTS),
+        validation.whole(horizon, "experiment.horizon", 1, longest),
         validation.whole(replications, "experiment.replications", 1, MAX_REPLICATIONS),
         validation.whole(seed, "experiment.seed", 0, MAX_SEED),
     )
