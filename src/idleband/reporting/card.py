@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from idleband.channels import channel_label
 from idleband.reporting.text import definitions, paragraph, table
 from idleband.scenario.scenario import Scenario
@@ -17,8 +19,13 @@ def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
     means, error = scenario.mean_rewards(theta)
     clear, clear_error = scenario.probabilities_below(theta, 1.0)
     means_without = scenario.table_means
+    long_run: dict[str, Any] = {}
+    if scenario.two_state and not scenario.markov:
+        P = np.array(scenario.marginal_transition)
+        long_run = {"long_run_p01": P[:, 0, 1].tolist(), "long_run_p10": P[:, 1, 0].tolist()}
     return {
         **scenario.to_dict(),
+        **long_run,
         "channels": scenario.K,
         "theta": theta.tolist() if len({tuple(row) for row in theta.tolist()}) > 1 else theta[0].tolist(),
         "theta_drawn": scenario.perturbation.drawn,
@@ -44,7 +51,7 @@ def card_text(data: dict[str, Any]) -> str:
     strength = ", ".join(f"{k} = {v}" for k, v in model.items() if k not in ("kind", "theta", "per_channel"))
     facts = [
         ("sensing", f"{data['sensing']}; feedback {data['feedback']}; reward {data['reward']}"),
-        ("contexts", f"{data['context']['kind']}, {data['context']['dimension']} dimensions"),
+        ("contexts", _contexts(data["context"])),
         (
             "perturbation",
             f"{model['kind'].rpartition(':')[2]}: {data['model']}{'; ' + strength if strength else ''}",
@@ -54,6 +61,7 @@ def card_text(data: dict[str, Any]) -> str:
     if model["kind"] != "none" and not isinstance(theta[0], list) and len(theta) <= 17:
         drawn = " (drawn for replication 0 of this seed)" if data["theta_drawn"] else ""
         facts.append(("theta", "[" + ", ".join(f"{x:.3f}" for x in theta) + f"]{drawn}"))
+    facts += _settings(data)
     if "availability" in data:
         facts.append(("availability", "changes over time; the best channels below are chosen among all"))
     names, users = data.get("channel_names", ()), data["users"]
@@ -68,19 +76,53 @@ def card_text(data: dict[str, Any]) -> str:
             "upper bound on the long-run reward per slot of policies that observe played\n"
             f"channels only: {bounds[0]:.3f} without perturbation, {bounds[1]:.3f} with it"
         )
+    if "long_run_p01" in data:
+        lines.append("p01 and p10 are long-run shares of transitions (not independent Markov chains)")
     errors = {"perturbed": data["mean_standard_error"], "P(n<1)": data["clear_standard_error"]}
     lines += [f"{what}: estimated from a sample, standard error {error:.1g}" for what, error in errors.items() if error]
     return "\n".join(lines)
 
 
+def _contexts(table: dict[str, Any]) -> str:
+    more = "".join(f", {key} {table[key]}" for key in ("correlation", "margin", "file") if key in table)
+    return f"{table['kind']}, {table['dimension']} dimensions{more}"
+
+
+def _settings(data: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what differs from independent Markov channels that are observed without errors and cost."""
+    facts = []
+    if "dwell" in data:
+        kinds = {state: sorted({one["kind"] for one in data["dwell"][state]}) for state in ("good", "bad")}
+        facts.append(("dwell times", "; ".join(f"{state} {', '.join(names)}" for state, names in kinds.items())))
+    if "regimes" in data:
+        at = data["regimes"].get("at")
+        changes = "random changes" if at is None else f"changes in {len(at)} given slots, the first {at[0]}"
+        facts.append(("regimes", f"{len(data['regimes']['p01'])}, {changes}"))
+    if "trace" in data:
+        name, block = str(data["trace"]["file"]), data["trace"]["block"]
+        facts.append(("trace", f"{name}, blocks of {block} slots"))
+    for key in ("shocks", "correlation", "sensing_errors"):
+        if key in data:
+            values = {k: "per channel" if isinstance(v, list) and k != "channels" else v for k, v in data[key].items()}
+            facts.append((key.replace("_", " "), ", ".join(f"{k} = {v}" for k, v in values.items())))
+    if "sensing_time" in data:
+        facts.append(("sensing time", f"{data['sensing_time']:g} of a slot for each channel that a user senses"))
+    if "switching_cost" in data:
+        facts.append(("switching cost", f"{data['switching_cost']:g} for each channel not selected in the slot before"))
+    return facts
+
+
 def _channel_rows(data: dict[str, Any]) -> list[list[str]]:
     """Return the table of channels: one row per channel below the headings."""
-    names, two_state = data.get("channel_names", ()), "p01" in data
+    names, prefix = data.get("channel_names", ()), "long_run_" if "long_run_p01" in data else ""
+    two_state = f"{prefix}p01" in data
     best = {what: set(data[f"best_{what}_perturbation"]) for what in ("without", "with")}
     head = ["channel", *(["name"] if names else []), *(["p01", "p10"] if two_state else ["states"])]
     rows = [[*head, "idle share" if two_state else "good share", "autocorr.", "mean", "perturbed", "P(n<1)"]]
     for k in range(data["channels"]):
-        chain = [f"{data['p01'][k]:g}", f"{data['p10'][k]:g}"] if two_state else [str(len(data["stationary"][k]))]
+        chain = [str(len(data["stationary"][k]))]
+        if two_state:
+            chain = [f"{data[f'{prefix}{key}'][k]:{'.4g' if prefix else 'g'}}" for key in ("p01", "p10")]
         rows.append(
             [
                 str(k),
