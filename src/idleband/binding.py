@@ -24,7 +24,15 @@ from idleband.policies.protocol import Policy
 log = logging.getLogger("idleband")
 
 # Seconds for which the loop of a policy usually compiles, by the module of its functions.
-USUAL_SECONDS = {"nucb": 35, "belief_nucb": 45, "belief_lucb": 20, "belief": 15, "lucb": 12}
+USUAL_SECONDS = {
+    "nucb": 35,
+    "belief_nucb": 45,
+    "belief_lucb": 20,
+    "belief": 15,
+    "lucb": 12,
+    "adaptive": 20,
+    "adaptive_lucb": 25,
+}
 OTHERWISE = 8
 
 

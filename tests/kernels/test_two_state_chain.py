@@ -9,7 +9,19 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from idleband.kernels.logistic import probability as logistic
-from idleband.kernels.two_state_chain import AGES, BINS, EXACT, GROWTH, MAX_LOGIT, bin_of, climb, fit, power
+from idleband.kernels.two_state_chain import (
+    AGES,
+    BINS,
+    EXACT,
+    EXACT_SENSING,
+    GROWTH,
+    MAX_LOGIT,
+    UNIFORM,
+    bin_of,
+    climb,
+    fit,
+    power,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -147,7 +159,7 @@ def test_higher_of_two_maxima_is_found() -> None:
     pairs[0, bin_of(1)] = [[0.0, 2.0], [2.0, 0.0]]
     pairs[0, bin_of(20)] = [[787.5, 712.5], [712.5, 787.5]]
     slow = np.array([[-3.0, -3.0]])
-    climb(pairs, AGES, 0, slow, np.zeros((1, 3)))
+    climb(pairs, AGES, 0, slow, np.zeros((1, 3)), UNIFORM, EXACT_SENSING)
     assert expit(slow).sum() < 0.3
     (mode,), _ = fitted(pairs)
     assert expit(mode).sum() > 1.2

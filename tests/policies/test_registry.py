@@ -18,7 +18,7 @@ NAMES = [
     *("mp-lucb", "mp-lucb-rca", "mp-lucb-printed", "mp-nucb", "mp-nucb-rca", "mp-nucb-printed"),
     *("mp-swucb", "mp-ducb", "mp-whittle", "mp-ts-episodes", "c2ucb", "neural-ucb", "neural-ts"),
     *("mp-stay", "mp-lbt"),
-    *("mp-belief", "mp-belief-lucb", "mp-belief-nucb"),
+    *("mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-adaptive", "mp-adaptive-lucb"),
     *("oracle-static", "oracle-contextual", "oracle-belief", "oracle-whittle", "whittle", "genie"),
 ]
 

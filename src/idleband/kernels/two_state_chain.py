@@ -10,6 +10,15 @@ logits of p01 and p10 (Laplace): the mode by Fisher scoring, the covariance from
 transitions between consecutive slots only, the usual approach, learns almost nothing of a channel that is rarely
 played.
 
+With sensing errors the state at the first observation is known up to its probability w, given all observations until
+then. With g = P(observed 1 | 1) and b = P(observed 1 | 0),
+
+    P(observed 1 after a slots | w) = b + (g - b) (pi + rho^a (w - pi)).
+
+Then the counts are by level of w instead of i. A pair with a w between two levels counts in both, so that its mean is
+w, in which the probability is linear. Which pairs there are depends on what was observed before; therefore the first
+observation alone, instead of w, would give biased estimates: the channels of S4 seemed three times slower.
+
 Ages up to EXACT have a count each; longer ages share bins that grow by an eighth. The last bin ends at 4000 slots.
 """
 
@@ -33,6 +42,9 @@ LATE = 0.01  # correlation with the previous observation below which an observat
 
 Prior = tuple[float, float, float]  # logits of p01 and p10 around which they are expected, and the precision of that
 UNIFORM = (0.0, 0.0, 0.0)
+Sensing = tuple[float, float]  # P(observed 1 | state 0) and P(observed 1 | state 1)
+EXACT_SENSING = (0.0, 1.0)
+LEVELS = np.array([0.0, *(1.0 / (1.0 + math.exp(-i)) for i in range(-6, 7)), 1.0])
 
 AGES = np.array([*range(1, EXACT + 1), *(EXACT * GROWTH ** (i + 0.5) for i in range(BINS - EXACT))])
 
@@ -61,6 +73,22 @@ def power(rho: float, age: float, exact: bool) -> float:
 
 
 @jit
+def later(p01: float, p10: float, belief: float, steps: int) -> float:
+    """Return the belief (P(state 1)) some slots after a belief.
+
+    >>> later(0.1, 0.2, 1.0, 1), round(later(0.1, 0.2, 1.0, 1000), 3)
+    (0.8, 0.333)
+    """
+    rho = 1.0 - p01 - p10
+    if steps == 1:
+        return p01 + rho * belief
+    if steps <= 0:
+        return belief
+    settled = p01 / (p01 + p10)
+    return settled + power(rho, float(steps), True) * (belief - settled)
+
+
+@jit
 def logit(p: float) -> float:
     """Return the inverse of `logistic`, clipped to the limits of the modes."""
     p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
@@ -68,24 +96,66 @@ def logit(p: float) -> float:
 
 
 @jit
-def fit(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> None:
-    """Fit the posterior of channel k under uniform priors; see `fit_with_prior`."""
-    fit_with_prior(pairs, ages, k, mode, spread, UNIFORM)
+def with_errors(sensing: Sensing) -> bool:
+    """Return whether observations may differ from states."""
+    return sensing[0] != 0.0 or sensing[1] != 1.0
 
 
 @jit
-def fit_with_prior(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats, prior: Prior) -> None:
-    """Fit the posterior of channel k to the counts pairs[k, bin, i, j].
+def given(belief: float, sensing: Sensing, i: int) -> float:
+    """Return P(state 1) after an observation i, from the belief before (Bayes' rule).
+
+    >>> given(0.3, EXACT_SENSING, 1), round(given(0.5, (0.1, 0.9), 1), 3)
+    (1.0, 0.9)
+    """
+    if not with_errors(sensing):
+        return float(i)
+    good = sensing[1] if i == 1 else 1.0 - sensing[1]
+    bad = sensing[0] if i == 1 else 1.0 - sensing[0]
+    total = belief * good + (1.0 - belief) * bad
+    return belief * good / total if total > 0.0 else belief
+
+
+@jit
+def add_pair(pairs: Floats, k: int, age: int, w: float, s: int, weight: float) -> None:
+    """Count an observation s that follows one after which state 1 had probability w; pairs by LEVELS of w."""
+    i = 0
+    while i < LEVELS.size - 2 and LEVELS[i + 1] < w:
+        i += 1
+    upper = (w - LEVELS[i]) / (LEVELS[i + 1] - LEVELS[i])
+    pairs[k, bin_of(age), i, s] += weight * (1.0 - upper)
+    pairs[k, bin_of(age), i + 1, s] += weight * upper
+
+
+@jit
+def level_of(i: int, levels: int) -> float:
+    """Return the probability of state 1 at the first observation of the pairs with index i."""
+    return float(i) if levels == 2 else LEVELS[i]
+
+
+@jit
+def fit(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> None:
+    """Fit the posterior of channel k under uniform priors, without sensing errors; see `fit_posterior`."""
+    fit_posterior(pairs, ages, k, mode, spread, UNIFORM, EXACT_SENSING)
+
+
+@jit
+def fit_posterior(
+    pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats, prior: Prior, sensing: Sensing
+) -> None:
+    """Fit the posterior of channel k to the counts pairs[k, bin, i, j]; with sensing errors, i is a level of w.
 
     Writes the logits of p01 and p10 into mode[k], where the search starts, and a triangular root of their covariance
     into spread[k] (3 entries). The posterior may have two maxima. If at the first one most observations are too far
     apart to be informative about the rate, a second search starts from a slow channel.
     """
-    climb(pairs, ages, k, mode, spread, prior)
+    climb(pairs, ages, k, mode, spread, prior, sensing)
     p, q = logistic(mode[k, 0]), logistic(mode[k, 1])
     seen, late, waited = 0.0, 0.0, 0.0
     for b in range(pairs.shape[1]):
-        count = pairs[k, b, 0, 0] + pairs[k, b, 0, 1] + pairs[k, b, 1, 0] + pairs[k, b, 1, 1]
+        count = 0.0
+        for i in range(pairs.shape[2]):
+            count += pairs[k, b, i, 0] + pairs[k, b, i, 1]
         if count > 0.0:
             seen += count
             waited += count * ages[b]
@@ -94,39 +164,42 @@ def fit_with_prior(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Fl
     if late <= 0.5 * seen:
         return
     u, v, u_spread, both, v_spread = mode[k, 0], mode[k, 1], spread[k, 0], spread[k, 1], spread[k, 2]
-    height = density(pairs, ages, k, u, v, prior)
+    height = density(pairs, ages, k, u, v, prior, sensing)
     moves = 1.0 - math.exp(-seen / waited)  # correlation time about equal to the mean age
     mode[k, 0] = logit(moves * p / (p + q))
     mode[k, 1] = logit(moves * q / (p + q))
-    climb(pairs, ages, k, mode, spread, prior)
-    if density(pairs, ages, k, mode[k, 0], mode[k, 1], prior) < height:
+    climb(pairs, ages, k, mode, spread, prior, sensing)
+    if density(pairs, ages, k, mode[k, 0], mode[k, 1], prior, sensing) < height:
         mode[k, 0], mode[k, 1] = u, v
         spread[k, 0], spread[k, 1], spread[k, 2] = u_spread, both, v_spread
 
 
 @jit
-def density(pairs: Floats, ages: Floats, k: int, u: float, v: float, prior: Prior) -> float:
+def density(pairs: Floats, ages: Floats, k: int, u: float, v: float, prior: Prior, sensing: Sensing) -> float:
     """Return the logarithm of the posterior density of the logits, up to a constant."""
     p, q = logistic(u), logistic(v)
-    pi, rho = p / (p + q), 1.0 - p - q
+    pi, rho, errors = p / (p + q), 1.0 - p - q, with_errors(sensing)
     total = math.log(p * (1.0 - p) * q * (1.0 - q))
     if prior[2] > 0.0:
         total -= 0.5 * prior[2] * ((u - prior[0]) ** 2 + (v - prior[1]) ** 2)
     for b in range(pairs.shape[1]):
-        for i in range(2):
+        for i in range(pairs.shape[2]):
             bad, good = pairs[k, b, i, 0], pairs[k, b, i, 1]
             if bad + good > 0.0:
-                probability = pi + power(rho, ages[b], b < EXACT) * (i - pi)
+                probability = pi + power(rho, ages[b], b < EXACT) * (level_of(i, pairs.shape[2]) - pi)
+                if errors:
+                    probability = sensing[0] + (sensing[1] - sensing[0]) * probability
                 probability = min(max(probability, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
                 total += good * math.log(probability) + bad * math.log(1.0 - probability)
     return total
 
 
 @jit
-def climb(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats, prior: Prior) -> None:
+def climb(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats, prior: Prior, sensing: Sensing) -> None:
     """Maximise the posterior by Fisher scoring from mode[k]."""
     u, v = mode[k, 0], mode[k, 1]
     uu, uv, vv = 1.0, 0.0, 1.0
+    errors, contrast = with_errors(sensing), sensing[1] - sensing[0]
     for _ in range(MAX_STEPS):
         p, q = logistic(u), logistic(v)
         total = p + q
@@ -141,15 +214,22 @@ def climb(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats, pri
             uu += prior[2]
             vv += prior[2]
         for b in range(pairs.shape[1]):
-            for i in range(2):
+            for i in range(pairs.shape[2]):
                 bad, good = pairs[k, b, i, 0], pairs[k, b, i, 1]
                 if bad + good > 0.0:
                     before = power(rho, ages[b] - 1.0, b < EXACT)  # rho^(a-1)
                     now = before * rho
-                    probability = min(max(pi + now * (i - pi), MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
-                    grow = ages[b] * before * (i - pi)
-                    by_u = (pi_p * (1.0 - now) - grow) * p * (1.0 - p)
-                    by_v = (pi_q * (1.0 - now) - grow) * q * (1.0 - q)
+                    first = level_of(i, pairs.shape[2])
+                    probability = pi + now * (first - pi)
+                    grow = ages[b] * before * (first - pi)
+                    share = 1.0 - now
+                    if errors:
+                        probability = sensing[0] + contrast * probability
+                        grow *= contrast
+                        share *= contrast
+                    probability = min(max(probability, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
+                    by_u = (pi_p * share - grow) * p * (1.0 - p)
+                    by_v = (pi_q * share - grow) * q * (1.0 - q)
                     variance = probability * (1.0 - probability)
                     surprise = (good - (bad + good) * probability) / variance
                     information = (bad + good) / variance

@@ -40,10 +40,10 @@ class State(NamedTuple):
 
 
 def init(setup: Setup) -> State:
-    shape = setup.h.shape
+    shape, chains = setup.h.shape, belief_state.new_chains(setup)
     return State(
-        adaptive=adaptive_index.new_adaptive_index(setup),
-        chains=belief_state.new_chains(setup),
+        adaptive=adaptive_index.new_adaptive_index(setup, chains.pairs.shape[2]),
+        chains=chains,
         rewards=np.zeros((*shape, 2)),
         pooled=np.ones((2, 2)),
         pays=np.zeros(shape),

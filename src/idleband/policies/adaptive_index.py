@@ -19,6 +19,7 @@ import numpy as np
 from idleband.arrays import Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.logistic import probability
+from idleband.kernels.two_state_chain import with_errors
 from idleband.kernels.whittle import whittle
 from idleband.policies import belief_state, idle_predictors, mixture, pooled_chain
 from idleband.policies.belief_state import Chains
@@ -27,6 +28,7 @@ from idleband.policies.last_observation import NEVER, age_of, is_news
 from idleband.policies.mixture import Mixture
 from idleband.policies.pooled_chain import PooledChain
 from idleband.policies.protocol import Setup, Slot
+from idleband.policies.sensing_errors import idle_given, observed_idle, sensing_of, truly_idle
 
 EXPLORE = 2.0  # standard deviations added to the logit of a channel that is not observed now
 STAY = 2.5  # added to the logit of a channel that was idle in the last slot
@@ -40,11 +42,12 @@ class AdaptiveIndex(NamedTuple):
     slots: Ints  # (2,) this slot and the one before in which channels were selected
 
 
-def new_adaptive_index(setup: Setup) -> AdaptiveIndex:
+def new_adaptive_index(setup: Setup, levels: int) -> AdaptiveIndex:
+    """Return the state before the first slot; `levels` is that of `Chains.pairs`."""
     prior = np.zeros((idle_predictors.GROUPS, idle_predictors.FEATURES))
     prior[:, CHAIN], prior[:, HISTORY], prior[:, SHARE] = 0.4, 0.4, 0.2
     return AdaptiveIndex(
-        pool=pooled_chain.new_pooled_chain(),
+        pool=pooled_chain.new_pooled_chain(levels),
         predictors=idle_predictors.new_predictors(setup),
         mixture=mixture.new_mixture(setup.K, prior, MEMORY),
         played=np.full(setup.K, -1, np.int64),
@@ -68,24 +71,27 @@ def begin_slot(setup: Setup, index: AdaptiveIndex, chains: Chains, slot: Slot) -
 def idle_probability(setup: Setup, index: AdaptiveIndex, k: int) -> float:
     """Return P(idle) of channel k in the slot of the last `begin_slot`."""
     mixed = index.mixture.logit[k]
-    return probability(mixed + index.mixture.trust[0] * (index.predictors.x[k, CHAIN] - mixed))
+    observed = probability(mixed + index.mixture.trust[0] * (index.predictors.x[k, CHAIN] - mixed))
+    return truly_idle(setup, k, observed)
 
 
 @jit
 def play_index(setup: Setup, index: AdaptiveIndex, chains: Chains, slot: Slot, k: int, pays: Floats) -> float:
     """Return the index of channel k if its states pay pays[k]."""
     sensed = slot.sensed[k]
-    if sensed >= 0:
+    if sensed >= 0 and not (setup.states[k] == 2 and with_errors(sensing_of(setup, k))):
         return pays[k, sensed] + staying_value(setup, index, k)
     predictors, trust = index.predictors, index.mixture.trust[0]
-    drawn = log_odds(belief_state.good_probability(setup, chains, k))
+    drawn = log_odds(observed_idle(setup, k, belief_state.good_probability(setup, chains, k)))
     logit = index.mixture.logit[k]
     logit += trust * (drawn - logit)
     if predictors.group[k] == IDLE:
         logit += (1.0 - trust) * STAY
     elif predictors.group[k] == UNSEEN:
         logit += (1.0 - trust) * EXPLORE * idle_predictors.uncertainty(setup, predictors, chains, k, slot.t)
-    idle = probability(logit)
+    idle = truly_idle(setup, k, probability(logit))
+    if sensed >= 0:
+        idle = idle_given(setup, k, idle, sensed)
     # Expected reward of idle and of busy states: with more than two, those of a kind in proportion to the belief.
     total_idle, weight_idle, total_busy, weight_busy = 0.0, 0.0, 0.0, 0.0
     for s in range(setup.states[k]):
@@ -100,7 +106,7 @@ def play_index(setup: Setup, index: AdaptiveIndex, chains: Chains, slot: Slot, k
         return (total_idle + total_busy) / (weight_idle + weight_busy) + staying_value(setup, index, k)
     low = total_busy / weight_busy
     span = total_idle / weight_idle - low
-    if setup.states[k] == 2 and setup.params.look_ahead and span > 0.0:
+    if sensed < 0 and setup.states[k] == 2 and setup.params.look_ahead and span > 0.0:
         good = 1 if setup.good[k, 1] else 0
         idle += trust * (whittle(chains.P[k, 1 - good, good], chains.P[k, good, 1 - good], idle) - idle)
     return low + span * idle + staying_value(setup, index, k)
@@ -133,10 +139,13 @@ def observe(setup: Setup, index: AdaptiveIndex, chains: Chains, k: int, s: int, 
     good = setup.good[k, s]
     y = 1.0 if good else 0.0
     if setup.states[k] == 2 and last.state[k] != NEVER:
-        pooled_chain.add_pair(index.pool, chains.ages, age_of(last, k, t), setup.good[k, last.state[k]], good)
+        before = belief_state.last_belief(setup, chains, k)
+        before = before if setup.good[k, 1] else 1.0 - before
+        pooled_chain.add_pair(setup, index.pool, chains.ages, k, age_of(last, k, t), before, good)
     idle_predictors.learn_state(setup, predictors, chains, k, y, t)
     belief_state.observe_with_prior(setup, chains, k, s, t, pooled_chain.prior_of(setup, index.pool, k))
-    idle_predictors.learn_chain(setup, predictors, chains, k)
+    if setup.states[k] == 2:
+        idle_predictors.learn_chain(setup, predictors, chains, k, t)
     row = t % MEMORY
     if predictors.past_slot[row, k] != t:  # feedback later than MEMORY slots, or for a channel that was not selected
         return

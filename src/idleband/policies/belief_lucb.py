@@ -92,25 +92,37 @@ def predict(setup: Setup, state: State, contexts: Floats, n_hat: Floats) -> None
 
 @jit
 def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
-    success = state.success
     belief_state.carry(setup, state.chains, slot)
     for k in range(setup.K):
-        if belief_state.redrawn(setup, state.chains, k, slot.t):
-            success.deviate[k] = normal(slot.rng)
-        consider(setup, state, slot, k)
-        if measures(setup):
-            fill_pays(setup, success, 0 if setup.params.shared else k, k, state.score[k], state.q[k])
-        else:
-            score = state.score[k] + success.deviate[k] * math.sqrt(state.q[k])
-            fill_at_random(setup, success, k, 1.0 - logistic.probability(score), spared_probability(success, k))
-        slot.indices[k] = belief_state.play_index(setup, state.chains, k, slot.sensed[k], success.pays)
+        expect_rewards(setup, state, slot, k)
+        slot.indices[k] = belief_state.play_index(setup, state.chains, k, slot.sensed[k], state.success.pays)
     return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
 
 @jit
+def expect_rewards(setup: Setup, state: State, slot: Slot, k: int) -> None:
+    """Write the expected reward of each state of channel k in this slot into success.pays[k]."""
+    success = state.success
+    if belief_state.redrawn(setup, state.chains, k, slot.t):
+        success.deviate[k] = normal(slot.rng)
+    consider(setup, state, slot, k)
+    if measures(setup):
+        fill_pays(setup, success, 0 if setup.params.shared else k, k, state.score[k], state.q[k])
+    else:
+        score = state.score[k] + success.deviate[k] * math.sqrt(state.q[k])
+        fill_at_random(setup, success, k, 1.0 - logistic.probability(score), spared_probability(success, k))
+
+
+@jit
 def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
+    belief_state.observe(setup, state.chains, feedback.channel, feedback.state, slot.t)
+    learn_perturbation(setup, state, slot, feedback)
+
+
+@jit
+def learn_perturbation(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
+    """Update the perturbation model of the played channel."""
     k, s, r, n = feedback.channel, feedback.state, feedback.reward, feedback.perturbation
-    belief_state.observe(setup, state.chains, k, s, slot.t)
     y = regression_target(setup, state.success, k, s, r, n)
     if math.isnan(y):
         return
@@ -153,13 +165,19 @@ def fade(setup: Setup, state: State, m: int, t: int) -> bool:
 @jit
 def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
     for k in range(setup.K):
-        if measures(setup):
-            terms[k, ESTIMATE] = state.score[k]
-            terms[k, WIDTH] = math.sqrt(state.success.square[0 if setup.params.shared else k] * state.q[k])
-        else:
-            terms[k, ESTIMATE] = logistic.probability(state.score[k])
-            terms[k, WIDTH] = math.sqrt(state.q[k])
+        explain_perturbation(setup, state, k, terms)
         terms[k, BELIEF] = belief_state.good_probability(setup, state.chains, k)
+
+
+@jit
+def explain_perturbation(setup: Setup, state: State, k: int, terms: Floats) -> None:
+    """Write the predicted perturbation of channel k, or probability of failure, and its uncertainty into `terms`."""
+    if measures(setup):
+        terms[k, ESTIMATE] = state.score[k]
+        terms[k, WIDTH] = math.sqrt(state.success.square[0 if setup.params.shared else k] * state.q[k])
+    else:
+        terms[k, ESTIMATE] = logistic.probability(state.score[k])
+        terms[k, WIDTH] = math.sqrt(state.q[k])
 
 
 def terms(setup: Setup) -> tuple[str, str]:

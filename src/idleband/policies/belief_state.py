@@ -11,6 +11,10 @@ better state is replaced by the Whittle index at w, which includes the value of 
 only. With contexts this is not exactly the index of the channel (`whittle_lagrangian.py` computes that), but with all
 parameters known it earns the same in S1 to S4, within 0.001 per slot.
 
+With sensing errors (`setup.missed`, `setup.false_alarm`), what is observed of a two-state channel changes its belief by
+Bayes' rule instead of replacing it. The filter uses expected, not drawn, probabilities, and its belief after the last
+observation takes the place of the last state. Channels with more states are treated as if there were no errors.
+
 With `forget`, observations of that many slots ago have weight 1/e, for channels whose statistics change.
 """
 
@@ -28,6 +32,7 @@ from idleband.kernels.whittle import whittle
 from idleband.policies.last_observation import NEVER, LastObservation, age_of, is_news, new_last_observation, saw
 from idleband.policies.parameters import AtLeast
 from idleband.policies.protocol import Setup, Slot
+from idleband.policies.sensing_errors import sensing_of
 
 Redraw = Annotated[int, AtLeast(1, 10**9), "slots between two draws of a channel's transition probabilities"]
 LookAhead = Annotated[bool, "rank by the Whittle index, which includes the value of observing the state (two states)"]
@@ -42,8 +47,12 @@ MAX_BELIEF_STEPS = (
 
 class Chains(NamedTuple):
     last_observation: LastObservation
-    pairs: Floats  # (K, BINS, 2, 2) counts of state i followed by state j, by age; two-state channels
-    rows: Floats  # (K, S, S) counts of transitions between consecutive slots; channels with more states
+    # (K, BINS, 2, 2) counts of state i followed by state j, by age; two-state channels. With sensing errors
+    # (K, BINS, LEVELS, 2), by level of the belief after the first observation.
+    pairs: Floats
+    # (K, S, S) counts of transitions between consecutive slots; channels with more states. Of a two-state channel
+    # with sensing errors, rows[k, 1, 1] is the belief after the last observation.
+    rows: Floats
     seen: Floats  # (K,) number of observations
     due: Floats  # (K,) number at which the posterior is recomputed
     since: Floats  # (K,) slot to which the weights of observations refer
@@ -59,10 +68,11 @@ class Chains(NamedTuple):
 
 def new_chains(setup: Setup) -> Chains:
     K, S = setup.h.shape
+    levels = two_state_chain.LEVELS.size if setup.missed.any() or setup.false_alarm.any() else 2
     belief = (np.arange(S) < setup.states[:, None]) / setup.states[:, None]
     return Chains(
         last_observation=new_last_observation(K),
-        pairs=np.zeros((K, two_state_chain.BINS, 2, 2)),
+        pairs=np.zeros((K, two_state_chain.BINS, levels, 2)),
         rows=np.zeros((K, S, S)),
         seen=np.zeros(K),
         due=np.zeros(K),
@@ -118,7 +128,7 @@ def carry_with_prior(setup: Setup, chains: Chains, slot: Slot, prior: Prior) -> 
             good = P[k, 0, 1] / (1.0 - rho)
             if chains.last_observation.state[k] != NEVER:
                 passed = two_state_chain.power(rho, float(age_of(chains.last_observation, k, slot.t)), True)
-                good += passed * (chains.last_observation.state[k] - good)
+                good += passed * (last_belief(setup, chains, k) - good)
         elif steps == 1:
             good = P[k, 0, 1] + rho * good
         elif steps > 1:
@@ -164,17 +174,19 @@ def make_posterior(setup: Setup, chains: Chains, k: int, t: int, prior: Prior) -
         t = max(t, int(chains.since[k]))  # feedback may be late
         keep = math.exp((chains.since[k] - t) / setup.params.forget)
         for b in range(chains.pairs.shape[1]):
-            for i in range(2):
+            for i in range(chains.pairs.shape[2]):
                 for j in range(2):
                     chains.pairs[k, b, i, j] *= keep
-        for i in range(setup.states[k]):
-            for j in range(setup.states[k]):
-                chains.rows[k, i, j] *= keep
+        if not filters(setup, chains, k):
+            for i in range(setup.states[k]):
+                for j in range(setup.states[k]):
+                    chains.rows[k, i, j] *= keep
         chains.seen[k] *= keep
     chains.since[k] = t
     chains.due[k] = FRESH * chains.seen[k] + 1.0
     if setup.states[k] <= 2:
-        two_state_chain.fit_with_prior(chains.pairs, chains.ages, k, chains.mode, chains.spread, prior)
+        sensing = sensing_of(setup, k)
+        two_state_chain.fit_posterior(chains.pairs, chains.ages, k, chains.mode, chains.spread, prior, sensing)
 
 
 @jit
@@ -196,25 +208,61 @@ def observe_with_prior(setup: Setup, chains: Chains, k: int, s: int, t: int, pri
             make_posterior(setup, chains, k, t, prior)
         # New observations get a larger weight instead of discounting old ones, until the posterior is recomputed.
         weight = math.exp((t - chains.since[k]) / setup.params.forget) if setup.params.forget > 0.0 else 1.0
-        if setup.states[k] <= 2:
+        if filters(setup, chains, k):
+            two_state_chain.add_pair(chains.pairs, k, age, last_belief(setup, chains, k), s, weight)
+        elif setup.states[k] <= 2:
             chains.pairs[k, two_state_chain.bin_of(age), before, s] += weight
         elif age == 1:
             chains.rows[k, before, s] += weight
         chains.seen[k] += weight
         if chains.seen[k] >= chains.due[k]:
             make_posterior(setup, chains, k, t, prior)
+    w = filtered(setup, chains, k, s, t) if filters(setup, chains, k) else 0.0
     saw(chains.last_observation, k, s, t)
     chains.at[k] = t
+    if filters(setup, chains, k):
+        chains.belief[k, 0], chains.belief[k, 1] = 1.0 - w, w
+        chains.rows[k, 1, 1] = w
+        return
     for j in range(setup.states[k]):
         chains.belief[k, j] = 1.0 if j == s else 0.0
 
 
 @jit
+def filters(setup: Setup, chains: Chains, k: int) -> bool:
+    """Return whether observations of channel k change its belief by Bayes' rule: it has two states and errors.
+
+    If one channel has errors, pairs of all two-state channels are counted by level.
+    """
+    return setup.states[k] == 2 and chains.pairs.shape[2] > 2
+
+
+@jit
+def last_belief(setup: Setup, chains: Chains, k: int) -> float:
+    """Return P(state 1) of a two-state channel after its last observation."""
+    return chains.rows[k, 1, 1] if filters(setup, chains, k) else float(chains.last_observation.state[k])
+
+
+@jit
+def filtered(setup: Setup, chains: Chains, k: int, s: int, t: int) -> float:
+    """Return P(state 1) of a two-state channel after the observation s in slot t, which is not recorded yet."""
+    p01, p10 = logistic.probability(chains.mode[k, 0]), logistic.probability(chains.mode[k, 1])
+    before = p01 / (p01 + p10)
+    if chains.last_observation.state[k] != NEVER:
+        age = age_of(chains.last_observation, k, t)
+        before = two_state_chain.later(p01, p10, last_belief(setup, chains, k), age)
+    return two_state_chain.given(before, sensing_of(setup, k), s)
+
+
+@jit
 def play_index(setup: Setup, chains: Chains, k: int, sensed: int, pays: Floats) -> float:
-    """Return the index of channel k if its states pay pays[k]; `sensed` is its state, or -1 if it is not known."""
-    if sensed >= 0:
-        return pays[k, sensed]
+    """Return the index of channel k if its states pay pays[k]; `sensed` is its observed state, or -1."""
     belief, P = chains.belief, chains.P
+    if sensed >= 0:
+        sensing = sensing_of(setup, k)
+        if setup.states[k] != 2 or not two_state_chain.with_errors(sensing):
+            return pays[k, sensed]
+        return pays[k, 0] + two_state_chain.given(belief[k, 1], sensing, sensed) * (pays[k, 1] - pays[k, 0])
     if setup.states[k] != 2:
         total = 0.0
         for j in range(setup.states[k]):

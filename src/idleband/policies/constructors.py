@@ -22,6 +22,7 @@ __all__ = [
     "RCAM",
     "Genie",
     "MPAdaptive",
+    "MPAdaptiveLUCB",
     "MPBelief",
     "MPBeliefLUCB",
     "MPBeliefNUCB",
@@ -1476,7 +1477,7 @@ def MPAdaptive(
     look_ahead: bool = True,
     forget: float = 0.0,
 ) -> ConfiguredPolicy:
-    """Mixture of predictors of the state, weighted by their success.
+    """P(idle) from several predictors, mixed by their success.
 
     Policy `mp-adaptive`. Observes the states and rewards of played channels. Does not use contexts.
 
@@ -1503,6 +1504,53 @@ def MPAdaptive(
     """
     return policy(
         "mp-adaptive",
+        redraw=redraw,
+        look_ahead=look_ahead,
+        forget=forget,
+    )
+
+
+def MPAdaptiveLUCB(
+    *,
+    lambda_: float = 0.01,
+    shared: bool = False,
+    redraw: int = 10,
+    look_ahead: bool = True,
+    forget: float = 0.0,
+) -> ConfiguredPolicy:
+    """P(idle) of mp-adaptive and a linear model of the perturbation.
+
+    Policy `mp-adaptive-lucb`. Observes contexts, and the feedback of played channels.
+
+    Parameters
+    ----------
+    lambda_ : float
+        Ridge parameter lambda in A = lambda I + sum x x'. Must be a finite number of at least 1e-09. Default: 0.01.
+    shared : bool
+        One model for all channels instead of one per channel. Default: False.
+    redraw : int
+        Slots between two draws of a channel's transition probabilities. Must be a whole number of at least 1, at most
+        1e+09. Default: 10.
+    look_ahead : bool
+        Rank by the Whittle index, which includes the value of observing the state (two states). Default: True.
+    forget : float
+        Slots after which an observation has weight 1/e; 0: no forgetting. Must be a finite number of at least 0.
+        Default: 0.0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.MPAdaptiveLUCB(lambda_=0.005)
+    ConfiguredPolicy(mp-adaptive-lucb lambda=0.005)
+    """
+    return policy(
+        "mp-adaptive-lucb",
+        lambda_=lambda_,
+        shared=shared,
         redraw=redraw,
         look_ahead=look_ahead,
         forget=forget,

@@ -18,6 +18,8 @@ channel loses weight with the slots in which it was not observed: by TIME / (TIM
 The offset of a channel is the mode of a logistic model with a normal prior and a random walk, a Kalman filter with one
 Newton step per observation. Its standard deviation says how uncertain the prediction for this channel is.
 
+With sensing errors, all of them predict whether a channel is observed as idle.
+
 Features are kept for the last slots in which a channel was played, so that late feedback is compared with what was
 predicted then.
 """
@@ -31,10 +33,12 @@ from idleband.arrays import Floats, Ints
 from idleband.kernels import two_state_chain
 from idleband.kernels.compile import jit
 from idleband.kernels.logistic import probability
+from idleband.policies import belief_state
 from idleband.policies.belief_state import Chains, good_probability
 from idleband.policies.last_observation import NEVER, age_of
 from idleband.policies.pooled_chain import PooledChain, prior_of
 from idleband.policies.protocol import Setup, Slot
+from idleband.policies.sensing_errors import observed_idle
 
 FEATURES = 7
 CHAIN, HISTORY, SHARE, NEIGHBOURS, ONE, SURPRISE, NEARBY = range(FEATURES)
@@ -175,7 +179,7 @@ def predict(setup: Setup, predictors: Predictors, chains: Chains, pool: PooledCh
         age = age_of(last, k, t) if seen else 0
         weight = fading(age)
 
-        x[k, CHAIN] = log_odds(chain_probability(setup, predictors, chains, pool, k, t))
+        x[k, CHAIN] = log_odds(observed_idle(setup, k, chain_probability(setup, predictors, chains, pool, k, t)))
 
         history = visits_logit
         if seen:
@@ -219,14 +223,7 @@ def chain_probability(setup: Setup, predictors: Predictors, chains: Chains, pool
         belief = p01 / (p01 + p10)
     else:
         p01, p10 = predictors.p01[k], predictors.p10[k]
-        steps = t - predictors.at[k]
-        rho = 1.0 - p01 - p10
-        belief = predictors.belief[k]
-        if steps == 1:
-            belief = p01 + rho * belief
-        elif steps > 1:
-            settled = p01 / (p01 + p10)
-            belief = settled + two_state_chain.power(rho, float(steps), True) * (belief - settled)
+        belief = two_state_chain.later(p01, p10, predictors.belief[k], t - predictors.at[k])
     predictors.belief[k] = belief
     predictors.at[k] = t
     return (belief if setup.good[k, 1] else 0.0) + (1.0 - belief if setup.good[k, 0] else 0.0)
@@ -291,7 +288,7 @@ def learn_prediction(predictors: Predictors, row: int, k: int, y: float, predict
 
 
 @jit
-def learn_chain(setup: Setup, predictors: Predictors, chains: Chains, k: int) -> None:
-    """Take over the fitted chain of channel k and its belief, after `chains` have observed it."""
+def learn_chain(setup: Setup, predictors: Predictors, chains: Chains, k: int, t: int) -> None:
+    """Take over the fitted chain of a two-state channel and its belief, after `chains` have observed it."""
+    predictors.belief[k], predictors.at[k] = belief_state.last_belief(setup, chains, k), t
     predictors.p01[k], predictors.p10[k] = probability(chains.mode[k, 0]), probability(chains.mode[k, 1])
-    predictors.belief[k], predictors.at[k] = chains.belief[k, 1], chains.at[k]

@@ -11,7 +11,7 @@ import numpy as np
 from idleband.arrays import Floats
 from idleband.kernels import two_state_chain
 from idleband.kernels.compile import jit
-from idleband.kernels.two_state_chain import Prior
+from idleband.kernels.two_state_chain import EXACT_SENSING, UNIFORM, Prior
 from idleband.policies.protocol import Setup
 
 PRECISION = 0.5  # of the logits of a channel around those of the pool: they differ by a factor of 4 in the odds
@@ -21,14 +21,15 @@ FRESH = 1.1  # factor by which observations grow before the chain is fitted agai
 class PooledChain(NamedTuple):
     """Counts of pairs of observations of all two-state channels, and the fitted chain. State 1 is good."""
 
-    pairs: Floats  # (1, BINS, 2, 2), as in `belief_state.Chains`
+    pairs: Floats  # (1, BINS, 2 or LEVELS, 2), as in `belief_state.Chains`
     seen: Floats  # (2,) number of pairs, and number at which the chain is fitted again
     mode: Floats  # (1, 2) logits of p01 and p10
     spread: Floats  # (1, 3) root of their covariance
 
 
-def new_pooled_chain() -> PooledChain:
-    return PooledChain(np.zeros((1, two_state_chain.BINS, 2, 2)), np.zeros(2), np.zeros((1, 2)), np.ones((1, 3)))
+def new_pooled_chain(levels: int) -> PooledChain:
+    """Return a pool for pairs by this number of levels, 2 without sensing errors."""
+    return PooledChain(np.zeros((1, two_state_chain.BINS, levels, 2)), np.zeros(2), np.zeros((1, 2)), np.ones((1, 3)))
 
 
 @jit
@@ -40,10 +41,15 @@ def prior_of(setup: Setup, pool: PooledChain, k: int) -> Prior:
 
 
 @jit
-def add_pair(pool: PooledChain, ages: Floats, age: int, before: bool, now: bool) -> None:
-    """Record that a channel was good or not, and `age` slots later good or not."""
-    pool.pairs[0, two_state_chain.bin_of(age), 1 if before else 0, 1 if now else 0] += 1.0
+def add_pair(setup: Setup, pool: PooledChain, ages: Floats, k: int, age: int, before: float, idle: bool) -> None:
+    """Record that channel k was idle with probability `before` after an observation, and observed again after `age`."""
+    sensing = EXACT_SENSING
+    if pool.pairs.shape[2] == 2:
+        pool.pairs[0, two_state_chain.bin_of(age), int(before), 1 if idle else 0] += 1.0
+    else:  # the fit assumes one pair of error rates: those of the latest channel
+        sensing = (setup.missed[k], 1.0 - setup.false_alarm[k])
+        two_state_chain.add_pair(pool.pairs, 0, age, before, 1 if idle else 0, 1.0)
     pool.seen[0] += 1.0
     if pool.seen[0] >= pool.seen[1]:
-        two_state_chain.fit(pool.pairs, ages, 0, pool.mode, pool.spread)
+        two_state_chain.fit_posterior(pool.pairs, ages, 0, pool.mode, pool.spread, UNIFORM, sensing)
         pool.seen[1] = FRESH * pool.seen[0] + 1.0

@@ -9,6 +9,7 @@ from idleband import user_code
 from idleband.errors import InputError, check_name, unknown
 from idleband.policies import (
     adaptive,
+    adaptive_lucb,
     belief,
     belief_lucb,
     belief_nucb,
@@ -140,7 +141,11 @@ POLICIES: dict[str, Policy] = {
             "belief over states and a neural model of the perturbation", _OURS,
         ),
         _built_in(
-            "mp-adaptive", adaptive, _NO_MORE, "mixture of predictors of the state, weighted by their success", _OURS,
+            "mp-adaptive", adaptive, _NO_MORE, "P(idle) from several predictors, mixed by their success", _OURS,
+        ),
+        _built_in(
+            "mp-adaptive-lucb", adaptive_lucb, _CONTEXTS,
+            "P(idle) of mp-adaptive and a linear model of the perturbation", _OURS,
         ),
         # Oracles.
         _built_in(

@@ -12,7 +12,7 @@ PAPER = (
     "mp-random", "mp-ucb", "mp-klucb", "rca-m", "mp-lucb", "mp-lucb-rca", "mp-lucb-printed", "mp-nucb", "mp-nucb-rca",
     "mp-nucb-printed",
 )  # fmt: skip
-PACKAGE = ("mp-belief", "mp-belief-lucb", "mp-belief-nucb")
+PACKAGE = ("mp-stay", "mp-lbt", "mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-adaptive", "mp-adaptive-lucb")
 
 
 def policies_text() -> str:
