@@ -2,10 +2,18 @@
 
 from typing import Any
 
+import numpy as np
+
 from idleband.channels import channel_label
+from idleband.reporting.process import context_text, process_facts
 from idleband.reporting.text import definitions, paragraph, table
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.upper_bound import bound
+
+LONG_RUN = (
+    "p01, p10: long-run shares of transitions from busy to idle and from idle to busy; channels are not independent"
+    " Markov chains."
+)
 
 
 def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
@@ -19,6 +27,7 @@ def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
     means_without = scenario.table_means
     return {
         **scenario.to_dict(),
+        **_process_data(scenario),
         "channels": scenario.K,
         "theta": theta.tolist() if len({tuple(row) for row in theta.tolist()}) > 1 else theta[0].tolist(),
         "theta_drawn": scenario.perturbation.drawn,
@@ -38,13 +47,34 @@ def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
     }
 
 
+def _process_data(scenario: Scenario) -> dict[str, Any]:
+    """Return what the table of a scenario leaves open where channels are not plain Markov chains."""
+    data: dict[str, Any] = {}
+    recording, dwell = scenario.recording, scenario.dwell
+    if scenario.channel_names:
+        data["channel_names"] = list(scenario.channel_names)
+    if recording is not None:
+        about = recording.trace.metadata
+        data["trace"] = {
+            "file": recording.file, "slots": recording.T, "slot_s": about.slot_s, "block": recording.block,
+            "blocks": recording.blocks, "threshold_rule": about.threshold_rule, "digest": recording.digest,
+        }  # fmt: skip
+    if dwell is not None:
+        data["mean_dwell"] = {state: [one.mean for one in getattr(dwell, state)] for state in ("good", "bad")}
+    if scenario.two_state and not scenario.markov:
+        P = np.array(scenario.marginal_transition)
+        data |= {"long_run_p01": P[:, 0, 1].tolist(), "long_run_p10": P[:, 1, 0].tolist()}
+    return data
+
+
 def card_text(data: dict[str, Any]) -> str:
     """Return the description for a terminal of 80 columns."""
     model = data["perturbation"]
     strength = ", ".join(f"{k} = {v}" for k, v in model.items() if k not in ("kind", "theta", "per_channel"))
     facts = [
         ("sensing", f"{data['sensing']}; feedback {data['feedback']}; reward {data['reward']}"),
-        ("contexts", f"{data['context']['kind']}, {data['context']['dimension']} dimensions"),
+        *process_facts(data),
+        ("contexts", context_text(data["context"])),
         (
             "perturbation",
             f"{model['kind'].rpartition(':')[2]}: {data['model']}{'; ' + strength if strength else ''}",
@@ -59,9 +89,12 @@ def card_text(data: dict[str, Any]) -> str:
     names, users = data.get("channel_names", ()), data["users"]
     lines = [f"{data['name']}: {data['channels']} channels, {users} assigned per slot", definitions(facts)]
     lines += ["", table(_channel_rows(data), left=2 if names else 1), ""]
-    for what in ("without", "with"):
+    if "long_run_p01" in data:
+        lines.append(paragraph(LONG_RUN))
+    for what in ("without",) if _undisturbed(data) else ("without", "with"):
         labels = ", ".join(channel_label(k, names) for k in data[f"best_{what}_perturbation"])
-        lines.append(paragraph(f"* best {users} {what} perturbation: {labels}", 2))
+        when = "over the whole trace" if _undisturbed(data) else f"{what} perturbation"
+        lines.append(paragraph(f"* best {users} {when}: {labels}", 2))
     bounds = data["bound_without_perturbation"], data["bound_with_perturbation"]
     if None not in bounds:
         lines.append(
@@ -73,14 +106,26 @@ def card_text(data: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _undisturbed(data: dict[str, Any]) -> bool:
+    """Return whether a trace is replayed without perturbation: columns about it would only take space."""
+    return "trace" in data and data["perturbation"]["kind"] == "none"
+
+
 def _channel_rows(data: dict[str, Any]) -> list[list[str]]:
     """Return the table of channels: one row per channel below the headings."""
-    names, two_state = data.get("channel_names", ()), "p01" in data
+    names, long_run = data.get("channel_names", ()), "long_run_p01" in data
+    two_state = long_run or "p01" in data
     best = {what: set(data[f"best_{what}_perturbation"]) for what in ("without", "with")}
     head = ["channel", *(["name"] if names else []), *(["p01", "p10"] if two_state else ["states"])]
-    rows = [[*head, "idle share" if two_state else "good share", "autocorr.", "mean", "perturbed", "P(n<1)"]]
+    head += ["idle share" if two_state else "good share", "autocorr.", "mean", "perturbed", "P(n<1)"]
+    rows = [head]
     for k in range(data["channels"]):
-        chain = [f"{data['p01'][k]:g}", f"{data['p10'][k]:g}"] if two_state else [str(len(data["stationary"][k]))]
+        if long_run:
+            chain = [f"{data[f'long_run_{key}'][k]:.4g}" for key in ("p01", "p10")]
+        elif two_state:
+            chain = [f"{data['p01'][k]:g}", f"{data['p10'][k]:g}"]
+        else:
+            chain = [str(len(data["stationary"][k]))]
         rows.append(
             [
                 str(k),
@@ -93,4 +138,4 @@ def _channel_rows(data: dict[str, Any]) -> list[list[str]]:
                 f"{data['clear'][k]:.4f}",
             ]
         )
-    return rows
+    return [row[:-2] for row in rows] if _undisturbed(data) else rows
