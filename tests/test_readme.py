@@ -1,24 +1,29 @@
 """The commands and code blocks of the README and of the documentation run as they are written."""
 
 import contextlib
+import io
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
 import time
 import tomllib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import idleband as ib
+from idleband.cli import main
 from idleband.cli.parser import SHORTLIST, build_parser
 from idleband.scenario.table import from_table
 from idleband.service.client import Client
 from tests.conftest import ROOT
+from tests.trace import recordings
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -61,34 +66,34 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def python(script: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        cwd=folder, env=environment(), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+@contextlib.contextmanager
+def printed_in(folder: Path) -> Iterator[io.StringIO]:
+    """Run what follows in a folder, as a user's session would; yield what it prints.
+
+    Everything on the pages runs in this process, because a new one takes a second to import the package.
+    """
+    output = io.StringIO()
+    with warnings.catch_warnings(), contextlib.chdir(folder), contextlib.redirect_stdout(output):
+        warnings.simplefilter("default")
+        warnings.simplefilter("ignore", ResourceWarning)  # as outside of tests
+        yield output
 
 
 # --- Python ----------------------------------------------------------------------------------------------------------
 
-RUN_FILES = """
-import runpy, sys
-for file in sys.argv[1:]:
-    runpy.run_path(file, run_name="__main__")
-    print("end of", file)
-"""
-
 
 def run_blocks(page: Path, folder: Path) -> list[str]:
-    """Run the Python blocks of a page, each as a script, in one process. Return what each printed.
+    """Run the Python blocks of a page, each as a script. Return what each printed.
 
     A block of text right after a block of Python is its output."""
-    files = []
+    printed = []
     for i, block in enumerate(blocks(page, "python")):
-        (folder / f"block{i}.py").write_text(block)
-        files.append(f"block{i}.py")
-    done = python(RUN_FILES, folder, *files)
-    assert done.returncode == 0, (page.name, done.stderr)
-    return re.split(r"end of block\d+\.py\n", done.stdout)[:-1]
+        file = folder / f"block{i}.py"
+        file.write_text(block)
+        with printed_in(folder) as output:
+            runpy.run_path(str(file), run_name="__main__")
+        printed.append(output.getvalue())
+    return printed
 
 
 @pytest.mark.slow
@@ -106,24 +111,16 @@ def test_python_blocks(page: Path, tmp_path: Path) -> None:
 
 # --- commands --------------------------------------------------------------------------------------------------------
 
-RUN_COMMANDS = """
-import shlex, sys
-from idleband.cli import main
-for line in sys.argv[1:]:
-    try:
-        main(shlex.split(line)[1:])
-    except SystemExit as end:
-        if end.code:
-            sys.exit(f"{line}: status {end.code}")
-    print("end of", line)
-"""
-
 
 def run_commands(lines: list[str], folder: Path) -> list[str]:
-    """Run commands in one process. Return what each printed."""
-    done = python(RUN_COMMANDS, folder, *lines)
-    assert done.returncode == 0, done.stderr
-    return re.split(r"end of idleband .*\n", done.stdout)[:-1]
+    """Run commands, which must succeed. Return what each printed."""
+    printed = []
+    for line in lines:
+        with printed_in(folder) as output, pytest.raises(SystemExit) as end:
+            main(shlex.split(line)[1:])
+        assert not end.value.code, line
+        printed.append(output.getvalue())
+    return printed
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=page_id)
@@ -135,9 +132,13 @@ def test_commands_on_pages_exist(page: Path) -> None:
 
 @pytest.mark.slow
 def test_commands_of_the_readme(tmp_path: Path) -> None:
+    """With a recording, on which two policies are replayed instead of all."""
     lines = commands(README)
-    assert len(lines) >= 3
-    printed = dict(zip(lines, run_commands(lines, tmp_path), strict=True))
+    assert len(lines) >= 4
+    recordings.rtl_power(tmp_path / "sweep.csv", recordings.powers(T=100), second=10)
+    few = " --policy mp-ucb --policy mp-random"
+    shorter = [line + few if line.startswith("idleband advise ") else line for line in lines]
+    printed = dict(zip(lines, run_commands(shorter, tmp_path), strict=True))
     assert printed["idleband cost S4 ch1,ch2,ch3,ch4,ch5"].strip() == "0.155"
 
 
@@ -196,13 +197,12 @@ def test_make_demo_ranks_policies_and_prints_the_path_of_the_figure(tmp_path: Pa
     """The command of `make demo`, at a smaller size."""
     (command,) = (line for line in planned("demo") if "idleband compare" in line)
     assert command == ".venv/bin/idleband compare S1 S4 --out results/demo"
-    done = shell(f"{command.removeprefix('.venv/bin/')} --horizon 2e4 --replications 3", tmp_path)
-    assert done.returncode == 0, done.stderr
-    figure = re.search(r"figure:\s+(\S+)", done.stdout)
+    (output,) = run_commands([f"{command.removeprefix('.venv/bin/')} --horizon 2e4 --replications 3"], tmp_path)
+    figure = re.search(r"figure:\s+(\S+)", output)
     assert figure is not None
     assert (tmp_path / figure[1]).read_bytes().startswith(b"\x89PNG")
     for name in ("S1", "S4"):
-        assert f"{name}, perturbation linear: 3 replications of 20,000 slots" in done.stdout
+        assert f"{name}, perturbation linear: 3 replications of 20,000 slots" in output
         table = ib.load(tmp_path / "results/demo" / name).table().reward
         assert sorted(table.index) == sorted(SHORTLIST)
         # Policies with beliefs earn more than those without, and nearly as much as the oracle.
@@ -271,11 +271,10 @@ def test_toml_blocks() -> None:
 @pytest.mark.slow
 def test_examples_run(tmp_path: Path) -> None:
     folder = with_examples(tmp_path)
-    scripts = ["examples/learning_theta.py", "examples/own_model.py", "examples/base_station.py"]
-    in_one_process = f"import runpy; [runpy.run_path(script, run_name='__main__') for script in {scripts}]"
-    for command in (f'python -c "{in_one_process}"', "idleband run examples/two_bands.toml --horizon 2000"):
-        done = shell(command, folder)
-        assert done.returncode == 0, done.stderr
+    for script in ("learning_theta", "own_model", "base_station"):
+        with printed_in(folder):
+            runpy.run_path(f"examples/{script}.py", run_name="__main__")
+    run_commands(["idleband run examples/two_bands.toml --horizon 2000"], folder)
 
 
 def test_links_and_includes_lead_to_files() -> None:

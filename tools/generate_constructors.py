@@ -42,6 +42,7 @@ CITATIONS = {
     "Ahmad, Liu, Javidi, Zhao and Krishnamachari, IEEE-IT 2009": "Ahmad, Liu, Javidi, Zhao and Krishnamachari,"
     " \"Optimality of myopic sensing in multichannel opportunistic access\", IEEE Transactions on Information Theory"
     " 55(9), 2009.",
+    "IEEE 802.11": "IEEE Standard 802.11, distributed coordination function.",
     "this package": "",
 }  # fmt: skip
 
@@ -57,7 +58,7 @@ from idleband.policies.registry import ConfiguredPolicy, policy
 '''
 
 
-ABBREVIATIONS = ("mp", "ucb", "klucb", "ts", "rca", "m", "lucb", "nucb", "swucb", "ducb", "c2ucb")
+ABBREVIATIONS = ("mp", "ucb", "klucb", "ts", "rca", "m", "lucb", "nucb", "swucb", "ducb", "c2ucb", "lbt")
 
 
 def constructor_name(policy: str) -> str:

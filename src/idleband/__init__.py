@@ -27,6 +27,7 @@ from idleband.scenario.scenario import Scenario
 from idleband.scenario.user_models import register_perturbation
 
 if TYPE_CHECKING:
+    from idleband.advice.advise import Advice, advise
     from idleband.allocator.allocator import Allocator
     from idleband.allocator.events import Decision, Receipt
     from idleband.allocator.explanation import Explanation
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 # Module of each name that is imported at its first use; the same as above.
 _MODULES = {
+    "Advice": "idleband.advice.advise",
     "Allocator": "idleband.allocator.allocator",
     "Decision": "idleband.allocator.events",
     "Explanation": "idleband.allocator.explanation",
@@ -49,6 +51,7 @@ _MODULES = {
     "Result": "idleband.simulation.result",
     "Study": "idleband.experiments.study",
     "Trace": "idleband.trace.trace",
+    "advise": "idleband.advice.advise",
     "compare": "idleband.experiments.compare",
     "learned": "idleband.simulation.prediction_error",
     "learned_chains": "idleband.simulation.prediction_error",
@@ -58,6 +61,7 @@ _MODULES = {
 
 __all__ = [
     "POLICIES",
+    "Advice",
     "Allocator",
     "AtLeast",
     "CompilationWarning",
@@ -77,6 +81,7 @@ __all__ = [
     "Study",
     "Trace",
     "UnknownRequestError",
+    "advise",
     "compare",
     "grid",
     "learned",

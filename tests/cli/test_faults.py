@@ -1,5 +1,6 @@
 """Full disks, Ctrl-C, closed pipes, and progress on a terminal."""
 
+import contextlib
 import os
 import pty
 import resource
@@ -7,10 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Thread, active_count
-from typing import Any
 
 import pytest
 
@@ -25,16 +25,15 @@ FULL_DISK = 1  # status of errors other than invalid input
 # --- a full disk -----------------------------------------------------------------------------------------------------
 
 
-def limited(limit: int, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command with no file allowed to grow beyond `limit` bytes, which acts like a full disk."""
-    return subprocess.run(
-        command(*arguments),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        **options,
-    )
+@contextlib.contextmanager
+def full_disk(limit: int) -> Iterator[None]:
+    """Allow no file of this process to grow beyond `limit` bytes, which acts like a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize(
@@ -47,21 +46,30 @@ def limited(limit: int, *arguments: object, **options: Any) -> subprocess.Comple
     ],
 )  # fmt: skip
 def test_full_disk_is_reported_and_the_same_command_continues(
-    finished: Path, ok: Callable[..., str], largest: str, message: str
+    finished: Path, call: Callable[..., tuple[int, str, str]], ok: Callable[..., str], largest: str, message: str
 ) -> None:
     """Files are written in the order above, and each is larger than those before it."""
     limit = max(path.stat().st_size for path in finished.glob(largest)) - 1
     arguments = ("run", "S1", *SMALL, "--out", "out")
-    assert message in one_line(limited(limit, *arguments), status=FULL_DISK)
+    with full_disk(limit):
+        status, _, err = call(*arguments)
+    assert (status, err.count("\n")) == (FULL_DISK, 1)
+    assert err.startswith("idleband: ")
+    assert message in err
     assert not list(Path("out").rglob(".tmp-*"))
     ok(*arguments)
     assert Path("out/results.parquet").read_bytes() == (finished / "results.parquet").read_bytes()
 
 
-def test_run_continues_after_a_full_disk_with_a_user_policy(ok: Callable[..., str]) -> None:
+def test_run_continues_after_a_full_disk_with_a_user_policy(
+    call: Callable[..., tuple[int, str, str]], ok: Callable[..., str]
+) -> None:
     Path("mine.py").write_text(MINE)
     arguments = ("run", "S1", "--policy", "mine.py:mine", "--horizon", 50, "--out", "out")
-    assert "out/experiment.toml: cannot be written" in one_line(limited(len(MINE) + 10, *arguments), status=FULL_DISK)
+    with full_disk(len(MINE) + 10):
+        status, _, err = call(*arguments)
+    assert status == FULL_DISK
+    assert "out/experiment.toml: cannot be written" in err
     ok(*arguments)
 
 
@@ -69,7 +77,9 @@ def test_run_succeeds_where_the_cache_cannot_be_written(finished: Path) -> None:
     Path("cache").mkdir()
     environment = {**os.environ, "IDLEBAND_CACHE_DIR": str(Path("cache").absolute())}
     limit = (finished / "results.parquet").stat().st_size  # enough for the results, too little for machine code
-    result = limited(limit, "run", "S1", *SMALL, "--out", "out", env=environment)
+    arguments = command("run", "S1", *SMALL, "--out", "out")
+    with full_disk(limit):  # also of the processes that this one starts
+        result = subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=environment)
     assert "Traceback" not in result.stderr
     assert Path("out/results.parquet").exists()
 

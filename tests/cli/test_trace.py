@@ -1,4 +1,4 @@
-"""The commands trace import and trace show."""
+"""The commands trace import, trace show and trace fit."""
 
 import json
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from idleband.cli.parser import FORMATS
 from idleband.trace.formats.registry import MODULES
 from tests.cli.calls import Refuse
 from tests.trace import recordings as make
+from tests.trace import worlds
 
 Ok = Callable[..., str]
 
@@ -64,6 +65,28 @@ def test_a_trace_without_changes_is_shown(ok: Ok) -> None:
     assert "0.000" in ok("trace", "show", "t.parquet", "--out", "t.svg")
 
 
+def test_fit_writes_a_scenario_and_prints_text_of_80_columns(ok: Ok, tmp_path: Path) -> None:
+    short = worlds.markov(60, 1)
+    bursts = worlds.bursts(400)
+    bursts[:, 0] = False
+    for busy, names in ((short, None), (bursts, [f"a channel with a name {k}" for k in range(8)]), (np.eye(30), None)):
+        ib.Trace.from_arrays(busy=busy, channel_names=names).save("a band.parquet")
+        text = ok("trace", "fit", "a band.parquet", "--out", "t.toml", "--figure", "t.png", "--users", "1")
+        assert max(map(len, text.splitlines())) <= 80
+        assert text.endswith("\nscenario:  t.toml\nfigure:    t.png\n")
+        assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+        assert 'name = "a band"\nusers = 1\n' in (tmp_path / "t.toml").read_text()
+
+
+def test_fit_prints_the_same_numbers_as_json(ok: Ok) -> None:
+    ib.Trace.from_arrays(busy=worlds.markov(80, 3)).save("t.parquet")
+    data = json.loads(ok("trace", "fit", "t.parquet", "--out", "new/t.toml", "--model", "markov", "--json"))
+    fit = ib.Trace.load("t.parquet").fit(model="markov", name="t")
+    assert data == json.loads(json.dumps({"trace": "t.parquet", "out": "new/t.toml", **fit.to_dict()}))
+    assert data["users"] == 1
+    assert ib.scenario("new/t.toml").K == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -84,10 +107,18 @@ def test_a_trace_without_changes_is_shown(ok: Ok) -> None:
         (["trace", "import", "none.csv", "--out", "o"], "none.csv: cannot be read: No such file"),
         (["trace", "show", "t.csv"], "t.csv: is not a trace file"),
         (["trace", "show", "t.csv", "--out", "t.pdf"], "must be the name of a file that ends in .png or .svg"),
+        (["trace", "fit", "t.csv"], "--out"),
+        (["trace", "fit", "t.csv", "--out", "t.csv"], "--out t.csv: must be the name of a file that ends in .toml"),
+        (["trace", "fit", "t.csv", "--out", "t.toml"], "t.csv: is not a trace file"),
+        (["trace", "fit", "t.csv", "--out", "t.toml", "--figure", "f"], "--figure f: must be the name of a file"),
+        (["trace", "fit", "b.parquet", "--out", "t.toml", "--users", "3"], "--users = 3: must be a whole number from"),
+        (["trace", "fit", "b.parquet", "--out", "t.toml", "--model", "hmm"], "--model = 'hmm': must be one of auto"),
+        (["trace", "fit", "b.parquet", "--out", "t.toml"], "trace: has 5 slots; a fit needs at least 10"),
     ],
 )
 def test_invalid_arguments_are_refused_in_one_line(
     refuse: Refuse, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     (tmp_path / "t.csv").write_text("a,b\n-90,-80\n-91,-60\n")
+    ib.Trace.from_arrays(busy=np.eye(5)[:, :2]).save(tmp_path / "b.parquet")
     assert message in refuse(*arguments)

@@ -31,6 +31,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "mp-nucb-rca": [{"D": 4, "synchronous": True, "shared": True}],
     "mp-nucb-printed": [{"D": 4, "target": "prediction"}],
     "mp-ts-episodes": [{"grid": 5}],
+    "mp-lbt": [{"window": 1, "max_window": 1}, {"window": 9}],
     "mp-belief": [{"look_ahead": False}, {"redraw": 1}, {"forget": 50.0}],
     "mp-belief-lucb": [
         {"shared": True},

@@ -1,4 +1,4 @@
-"""Kill a run (SIGKILL) at random times: no finished task is lost or repeated, and every restart works.
+"""Kill a run (SIGKILL) at random points of its progress: no finished task is lost or repeated, and every restart works.
 
 With more kills: python tests/experiments/test_killed.py 200
 """
@@ -47,48 +47,32 @@ def tasks(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "tasks").glob("*.npz")}
 
 
-def stamp(path: Path) -> int:
-    """Return the time at which a file was last written; 0 if it does not exist."""
-    return path.stat().st_mtime_ns if path.exists() else 0
-
-
-def wait_for_change(path: Path, before: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until a file is written or the process ends."""
-    while stamp(path) == before and process.poll() is None:
+def wait_for_tasks(folder: Path, count: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a number of tasks are stored or the process ends."""
+    while process.poll() is None and len(list((folder / "tasks").glob("*.npz"))) < count:
         time.sleep(0.002)
-
-
-def durations(folder: Path) -> tuple[float, float]:
-    """Return the seconds that a run needs to start, and then to compute and write its results."""
-    idleband.compare("S1", POLICIES, horizon=10, replications=1)  # compiles where necessary
-    began = time.monotonic()
-    process = start(folder, MORE)
-    wait_for_change(folder / "experiment.toml", 0, process)
-    claimed = time.monotonic()
-    wait_for_change(folder / "manifest.json", 0, process)  # written last, except for figures
-    written = time.monotonic()
-    finish(process)
-    return claimed - began, written - claimed
 
 
 def kill_and_restart(place: Path, kills: int, seed: int = 0) -> Report:
     """Kill and restart a run in one folder repeatedly, and compare with a run that was not killed."""
     began = time.monotonic()
     rng = random.Random(seed)
-    starting, working = durations(place / "timed")
+    idleband.compare("S1", POLICIES, horizon=10, replications=1)  # compiles where necessary
     folder = place / "killed"
     replications, done, progress = MORE, 0, 0
     kept: dict[str, bytes] = {}
     # Some kills must happen between the first and the last task. On a busy machine more kills may be needed for that.
     while done < kills or (progress < 2 and done < 3 * kills):
-        claimed = stamp(folder / "experiment.toml")
         process = start(folder, replications)
+        all_tasks = replications * (len(POLICIES) + 1)
         try:
             if done % 4 == 3:  # sometimes before the first task
-                time.sleep(rng.uniform(0, starting))
+                time.sleep(rng.uniform(0, 0.5))
+            elif done % 4 == 2:  # sometimes while the tables are written
+                wait_for_tasks(folder, all_tasks, process)
+                time.sleep(rng.uniform(0, 0.1))
             else:
-                wait_for_change(folder / "experiment.toml", claimed, process)
-                time.sleep(rng.uniform(0, working))
+                wait_for_tasks(folder, rng.randint(len(kept) + 1, all_tasks - 1), process)
         finally:
             process.kill()
         _, errors = process.communicate()
@@ -96,11 +80,11 @@ def kill_and_restart(place: Path, kills: int, seed: int = 0) -> Report:
         assert process.returncode in (0, -signal.SIGKILL)  # 0: the run ended before the kill
         done += process.returncode != 0
 
-        now, all_tasks = tasks(folder), replications * (len(POLICIES) + 1)
+        now = tasks(folder)
         assert kept.items() <= now.items(), "a finished task was lost or changed"
         progress += process.returncode != 0 and len(kept) < len(now) < all_tasks
         kept = now
-        if len(now) == all_tasks:
+        if len(now) > all_tasks - 2:
             replications += MORE
 
     finish(start(folder, replications))

@@ -13,7 +13,7 @@ from idleband.kernels import compile
 LIST_COMPILED = """
 import idleband as ib
 from idleband.simulation.run import PolicyRun
-run = PolicyRun.start(ib.scenario("S1"), ib.policy("mp-ucb"), 10, 0, 0)  # one kernel stands for all
+run = PolicyRun.start(ib.scenario("S1"), ib.policy("mp-random"), 10, 0, 0)  # one kernel stands for all
 run.to(10)
 stats = run.kernel.run.stats
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
@@ -37,9 +37,7 @@ def test_second_process_does_not_compile_again(tmp_path: Path) -> None:
 
 def test_compiles_without_a_writable_cache(tmp_path: Path) -> None:
     (tmp_path / "a-file").write_text("")
-    for _ in range(2):
-        hits, _ = hits_and_misses(tmp_path / "a-file")
-        assert hits == 0
+    assert hits_and_misses(tmp_path / "a-file")[0] == 0
 
 
 def test_cache_folder_depends_on_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

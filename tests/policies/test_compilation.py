@@ -27,7 +27,7 @@ class Own:
         pass
 """
 INDEX_LINE = 9
-NOT_COMPILED = "k if object() else 0"
+NOT_COMPILED = "k if object() else 0"  # takes the compiler a fifth of the time
 
 
 def own_policy(folder: Path, index: str, options: str = "") -> str:
@@ -38,18 +38,18 @@ def own_policy(folder: Path, index: str, options: str = "") -> str:
     return f"{path}:Own"
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        "float(slot.available[k])",
-        "int(slot.available[k])",
-        "float(slot.contexts[k, 0] > 0.5)",
-        "int(slot.contexts[k, 0] > 0.5) + bool(k)",
-        "float(setup.threshold) + float(setup.good[k, 0]) + float(k) + int(slot.contexts[k, 0])",
-    ],
+CONVERSIONS = (
+    "float(slot.available[k])",
+    "int(slot.available[k])",
+    "float(slot.contexts[k, 0] > 0.5)",
+    "int(slot.contexts[k, 0] > 0.5) + bool(k)",
+    "float(setup.threshold) + float(setup.good[k, 0]) + float(k) + int(slot.contexts[k, 0])",
 )
-def test_conversions_compile(tmp_path: Path, index: str) -> None:
-    result = ib.simulate("S1", own_policy(tmp_path, index), horizon=20, replications=1, compiled="require")
+
+
+def test_conversions_compile(tmp_path: Path) -> None:
+    source = own_policy(tmp_path, " + ".join(CONVERSIONS))
+    result = ib.simulate("S1", source, horizon=20, replications=1, compiled="require")
     assert result.note == ""
 
 
@@ -99,7 +99,7 @@ def test_policy_that_requires_compilation_is_refused_if_it_fails(tmp_path: Path)
 
 def test_first_compilation_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "idleband"):
-        ib.simulate("S1", own_policy(tmp_path, "k"), horizon=5, replications=1)
+        ib.simulate("S1", own_policy(tmp_path, NOT_COMPILED), horizon=5, replications=1)
     assert [record.message for record in caplog.records] == [f"compiling Own, usually {binding.OTHERWISE} s, once"]
     assert binding.usual_seconds(ib.policy("mp-nucb").policy) > binding.usual_seconds(ib.policy("mp-ucb").policy)
 
@@ -110,7 +110,7 @@ def test_first_compilation_is_announced_on_a_terminal(
     expected = f"idleband: compiling Own, usually {binding.OTHERWISE} s, once\n"
     for terminal in (True, False):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)  # noqa: B023
-        ib.simulate("S1", own_policy(tmp_path / str(terminal), "k"), horizon=5, replications=1)
+        ib.simulate("S1", own_policy(tmp_path / str(terminal), NOT_COMPILED), horizon=5, replications=1)
         assert capsys.readouterr().err == (expected if terminal else "")
 
 

@@ -308,8 +308,8 @@ def test_user_policy_sees_nan_where_oracles_see_the_perturbation() -> None:
             return np.zeros(setup.K), np.zeros(setup.K, np.int64)
 
         def select(setup, state, slot, picks):  # type: ignore[no-untyped-def]
-            state[0][:] = slot.perturbations
-            state[1][:] = slot.sensed
+            for k in range(setup.K):  # without slices, which would compile with an allocation only
+                state[0][k], state[1][k] = slot.perturbations[k], slot.sensed[k]
             for m in range(setup.M):
                 picks[m] = m
             return setup.M

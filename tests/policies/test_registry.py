@@ -17,6 +17,7 @@ NAMES = [
     *("mp-random", "mp-ucb", "mp-klucb", "mp-ts", "rca-m"),
     *("mp-lucb", "mp-lucb-rca", "mp-lucb-printed", "mp-nucb", "mp-nucb-rca", "mp-nucb-printed"),
     *("mp-swucb", "mp-ducb", "mp-whittle", "mp-ts-episodes", "c2ucb", "neural-ucb", "neural-ts"),
+    *("mp-stay", "mp-lbt"),
     *("mp-belief", "mp-belief-lucb", "mp-belief-nucb"),
     *("oracle-static", "oracle-contextual", "oracle-belief", "oracle-whittle", "whittle", "genie"),
 ]
@@ -72,7 +73,29 @@ class Policy:
         return {state}
     def select(setup, state, slot, picks):
         {body}
-        return {count}
+        return setup.M
+    def update(setup, state, slot, feedback):
+        pass
+"""
+
+INVALID_SELECTIONS = """
+from typing import Annotated, NamedTuple
+import idleband as ib
+
+@ib.register
+class Policy:
+    class Params(NamedTuple):
+        case: Annotated[int, ib.AtLeast(0), "which invalid selection"] = 0
+    def init(setup):
+        return ()
+    def select(setup, state, slot, picks):
+        if setup.params.case == 0:
+            picks[0] = 99
+        elif setup.params.case == 1:
+            picks[:] = -3
+        elif setup.params.case == 2:
+            picks[:] = 2
+        return 2 if setup.params.case == 3 else setup.M
     def update(setup, state, slot, feedback):
         pass
 """
@@ -213,27 +236,29 @@ def test_epsilon_greedy_example_earns_more_than_random() -> None:
     assert result.reward[:, -1].min() > ib.simulate("S1", "mp-random", horizon=3000).reward[:, -1].max()
 
 
+def refused_run(source: str) -> str:
+    """Return the message with which a run of a policy is refused."""
+    with pytest.raises(ib.InputError) as error:
+        ib.simulate("S1", source, horizon=10, replications=1)
+    return str(error.value)
+
+
+def test_invalid_selections_are_refused(tmp_path: Path) -> None:
+    path = own_file(tmp_path, INVALID_SELECTIONS)
+    for case, picks in enumerate(([99, 0, 0, 0, 0], [-3] * 5, [2] * 5, [0, 0])):
+        message = f"policy Policy: picks = {picks} in slot 1; must be 5 different available channels"
+        assert message in refused_run(f"{path}:Policy:case={case}")
+
+
 @pytest.mark.parametrize(
-    ("state", "body", "count", "message"),
+    ("state", "body", "message"),
     [
-        (
-            "()",
-            "picks[0] = 99",
-            "setup.M",
-            "policy Policy: picks = [99, 0, 0, 0, 0] in slot 1; must be 5 different",
-        ),
-        ("()", "picks[:] = -3", "setup.M", "picks = [-3, -3, -3, -3, -3]"),
-        ("()", "picks[:] = 2", "setup.M", "picks = [2, 2, 2, 2, 2]"),
-        ("()", "pass", "2", "picks = [0, 0] in slot 1"),
-        ("{}", "state['x']", "setup.M", "policy Policy: KeyError: 'x' ("),
-        ("1 / 0", "pass", "setup.M", "policy Policy: ZeroDivisionError: division by zero ("),
+        ("{}", "state['x']", "policy Policy: KeyError: 'x' ("),
+        ("1 / 0", "pass", "policy Policy: ZeroDivisionError: division by zero ("),
     ],
 )
-def test_error_of_a_policy_names_the_policy(tmp_path: Path, state: str, body: str, count: str, message: str) -> None:
-    path = own_file(tmp_path, BROKEN.format(state=state, body=body, count=count))
-    with pytest.raises(ib.InputError) as error:
-        ib.simulate("S1", f"{path}:Policy", horizon=10, replications=1)
-    assert message in str(error.value)
+def test_error_of_a_policy_names_the_policy(tmp_path: Path, state: str, body: str, message: str) -> None:
+    assert message in refused_run(f"{own_file(tmp_path, BROKEN.format(state=state, body=body))}:Policy")
 
 
 def test_invalid_registrations_are_refused() -> None:

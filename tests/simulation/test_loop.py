@@ -89,14 +89,23 @@ class Witness:
         row[0], row[1], row[2] = feedback.state, feedback.reward, feedback.perturbation
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"sensing": "all"}, {"feedback": "reward"}, {"users": 3, "context": {"dimension": 5}}], ids=str
+WITNESSED: tuple[dict[str, Any], ...] = (
+    {},
+    {"sensing": "all"},
+    {"feedback": "reward"},
+    {"users": 3, "context": {"dimension": 5}},
 )
-def test_policy_observes_what_the_scenario_allows(settings: dict[str, Any]) -> None:
+
+
+def test_policy_observes_what_the_scenario_allows() -> None:
     """Before it selects: contexts of all channels, and the states of all or none. Afterwards: state, reward and (if
     the feedback contains it) perturbation of the selected channels only."""
     ib.register(name="witness")(Witness)
-    scenario = ib.scenario("S1", **settings)
+    for settings in WITNESSED:
+        check_observations(ib.scenario("S1", **settings))
+
+
+def check_observations(scenario: ib.Scenario) -> None:
     result = ib.simulate(scenario, "witness", horizon=SLOTS, replications=1, record="slots")
     assert result.state is not None
     assert result.slots is not None

@@ -26,6 +26,8 @@ COMMANDS = {
     "serve": ("service", "serve"),
     "trace import": ("trace", "import_recording"),
     "trace show": ("trace", "show"),
+    "trace fit": ("trace", "fit"),
+    "advise": ("advise", "advise"),
     "scenarios": ("information", "scenarios"),
     "policies": ("information", "policies"),
     "show": ("information", "show"),

@@ -22,6 +22,9 @@ FORMATS = (
     "parquet",
 )  # fmt: skip
 
+# Models of `trace fit`; the same as idleband.trace.fit.fit.MODELS.
+MODELS = ("auto", "markov", "semi-markov", "regimes")
+
 SCENARIO = "SCENARIO|FILE.toml|TRACE.parquet"
 POLICY = "NAME[:key=value,...]"
 
@@ -72,6 +75,7 @@ def build_parser() -> Parser:
     _add_paper(commands)
     _add_serve(commands)
     traces = _add_trace(commands)
+    _add_advise(commands)
     _add_information(commands)
     parser.commands = {
         name: command
@@ -188,7 +192,7 @@ def _add_serve(commands: Any) -> None:
 
 def _add_trace(commands: Any) -> dict[str, Parser]:
     group = _add(
-        commands, "trace", "import and describe recordings of spectrum",
+        commands, "trace", "import, describe and fit recordings of spectrum",
         "`idleband trace COMMAND --help` describes a command and its options.",
     )  # fmt: skip
     below = group.add_subparsers(dest="subcommand", metavar="command", required=True, parser_class=Parser)
@@ -198,43 +202,80 @@ def _add_trace(commands: Any) -> dict[str, Parser]:
     )  # fmt: skip
     load.add_argument("files", metavar="FILE", nargs="+", help="recordings, consecutive in time if there are several")
     load.add_argument("--out", metavar="TRACE", required=True, help="trace file to write, such as trace.parquet")
-    load.add_argument("--format", metavar="FORMAT", help=f"instead of detecting it: {', '.join(FORMATS)}")
-    load.add_argument(
-        "--threshold", metavar="RULE",
-        help="power above which a channel is busy: a level such as -70, or floor+8 or q10+8, which is the noise floor"
-        " or the 10th percentile of the channel plus 8 dB (default floor+6); with rewards: the reward below which it is"
-        " busy (default 0.5)",
-    )  # fmt: skip
-    load.add_argument("--slot", metavar="SECONDS", help="duration of a slot, a multiple of the recording's")
-    load.add_argument(
-        "--channels", metavar="CHANNELS",
-        help="channels to keep, by index from 0, name or range: 3..52, or '704 MHz..714 MHz' (default all)",
-    )  # fmt: skip
-    load.add_argument(
-        "--occupancy", metavar="LOW..HIGH",
-        help="keep channels that are busy for more than LOW and less than HIGH of the time, such as 0.02..0.98",
-    )  # fmt: skip
-    load.add_argument(
-        "--values", metavar="KIND",
-        help="what the numbers of a table are: power, busy (1 = busy), idle (1 = idle) or reward; for SigMF: busy"
-        " (annotations) or power",
-    )  # fmt: skip
     load.add_argument(
         "--fill", metavar="SLOTS", default="10", help="missing slots in a row to replace, at most (default 10)"
     )
-    load.add_argument("--bins", metavar="N", help="channels of a SigMF recording (default 64)")
-    load.add_argument("--link", metavar="SRC-DST", help="one link of a k7 file (default all)")
-    load.add_argument("--source", metavar="TEXT", help="origin to record in the trace file")
-    load.add_argument("--license", metavar="TEXT", help="license to record in the trace file")
+    _add_import_options(load)
     show = _add(
         below, "show", "describe a trace: occupancy, dwell times, transitions, correlation",
         "p01 is the probability from busy to idle, p10 from idle to busy.",
     )  # fmt: skip
     show.add_argument("trace", metavar="TRACE", help="a trace file")
     show.add_argument("--out", metavar="FIGURE", help="also draw a figure into this .png or .svg file")
-    for command in (load, show):
+    fit = _add(
+        below, "fit", "fit channel models to a trace, write a scenario file, and say how far to trust it",
+        "Markov, semi-Markov and common-regime models are compared by log-loss on held-out parts of the trace.",
+    )  # fmt: skip
+    fit.add_argument("trace", metavar="TRACE", help="a trace file")
+    fit.add_argument("--out", metavar="FILE.toml", required=True, help="scenario file to write")
+    fit.add_argument(
+        "--users", metavar="M", help="channels to assign per slot in the scenario (default a fifth of the channels)"
+    )
+    fit.add_argument(
+        "--model", metavar="MODEL", default=MODELS[0],
+        help=f"model of the scenario: {', '.join(MODELS)} (default auto, the one with the lowest log-loss)",
+    )  # fmt: skip
+    fit.add_argument("--figure", metavar="FIGURE", help="also draw a figure into this .png or .svg file")
+    for command in (load, show, fit):
         _add_json(command)
-    return {"trace import": load, "trace show": show}
+    return {"trace import": load, "trace show": show, "trace fit": fit}
+
+
+def _add_import_options(command: Parser) -> None:
+    """Add the options that say how recordings are read."""
+    command.add_argument("--format", metavar="FORMAT", help=f"instead of detecting it: {', '.join(FORMATS)}")
+    command.add_argument(
+        "--threshold", metavar="RULE",
+        help="power above which a channel is busy: a level such as -70, or floor+8 or q10+8, which is the noise floor"
+        " or the 10th percentile of the channel plus 8 dB (default floor+6); with rewards: the reward below which it is"
+        " busy (default 0.5)",
+    )  # fmt: skip
+    command.add_argument("--slot", metavar="SECONDS", help="duration of a slot, a multiple of the recording's")
+    command.add_argument(
+        "--channels", metavar="CHANNELS",
+        help="channels to keep, by index from 0, name or range: 3..52, or '704 MHz..714 MHz' (default all)",
+    )  # fmt: skip
+    command.add_argument(
+        "--occupancy", metavar="LOW..HIGH",
+        help="keep channels that are busy for more than LOW and less than HIGH of the time, such as 0.02..0.98",
+    )  # fmt: skip
+    command.add_argument(
+        "--values", metavar="KIND",
+        help="what the numbers of a table are: power, busy (1 = busy), idle (1 = idle) or reward; for SigMF: busy"
+        " (annotations) or power",
+    )  # fmt: skip
+    command.add_argument("--bins", metavar="N", help="channels of a SigMF recording (default 64)")
+    command.add_argument("--link", metavar="SRC-DST", help="one link of a k7 file (default all)")
+    command.add_argument("--source", metavar="TEXT", help="origin to record in the trace file")
+    command.add_argument("--license", metavar="TEXT", help="license to record in the trace file")
+
+
+def _add_advise(commands: Any) -> None:
+    advise = _add(
+        commands, "advise", "recommend a policy for a recorded band",
+        "Imports the recordings unless a trace file is given, describes and fits them, replays every suitable policy,"
+        " and writes one HTML report. The same command continues an interrupted replay.",
+    )  # fmt: skip
+    advise.add_argument(
+        "files", metavar="TRACE|FILE", nargs="+", help="a trace file, or recordings, consecutive in time"
+    )
+    advise.add_argument("--users", metavar="M", required=True, help="channels to assign per slot")
+    _add_policy(advise, "default: all that need neither contexts nor parameters of the scenario")
+    advise.add_argument("--replications", metavar="R", default="5", help="starting points in the recording (default 5)")
+    advise.add_argument("--seed", metavar="N", default="0", help="seed of the random streams (default 0)")
+    _add_output(advise, "results/advice-NAME")
+    _add_import_options(advise)
+    _add_json(advise)
 
 
 def _add_information(commands: Any) -> None:

@@ -1,9 +1,13 @@
-"""The commands trace import and trace show."""
+"""The commands trace import, trace show and trace fit."""
 
 import argparse
 import json
 from pathlib import Path
 
+import numpy as np
+
+from idleband import validation
+from idleband.cli.parser import MODELS
 from idleband.cli.progress import ProgressBar
 from idleband.errors import InputError
 from idleband.reporting.trace import trace_json, trace_text
@@ -38,6 +42,38 @@ def show(options: argparse.Namespace) -> None:
     _print(path, options.json, figure)
     if figure is not None and not options.json:
         print(f"\nfigure:  {figure}")
+
+
+def fit(options: argparse.Namespace) -> None:
+    """Fit a trace, write the scenario file and print what was found."""
+    from idleband.reporting.trace_fit import fit_json, fit_text
+    from idleband.trace.fit.fit import fit_trace, scenario_name
+
+    figure = None if options.figure is None else Path(options.figure)
+    if figure is not None and (figure.suffix not in FIGURES or figure.is_dir()):
+        raise InputError(f"--figure {options.figure}: must be the name of a file that ends in {' or '.join(FIGURES)}")
+    out = Path(options.out)
+    if out.suffix != ".toml" or out.is_dir():
+        raise InputError(f"--out {options.out}: must be the name of a file that ends in .toml")
+    path = Path(options.trace)
+    file = TraceFile(path)
+    users = None if options.users is None else validation.whole(options.users, "--users", 1, file.metadata.K)
+    model = validation.choice(options.model, "--model", MODELS)
+    busy = np.concatenate([chunk["busy"] for chunk in file.chunks(["busy"])])
+    found = fit_trace(busy, file.metadata, users=users, name=scenario_name(path.stem), model=model)
+    found.save(out)
+    if figure is not None:
+        from idleband.reporting.plots import write_figure
+        from idleband.reporting.trace_fit_figure import fit_figure
+
+        write_figure(fit_figure(path.name, found), figure)
+    if options.json:
+        print(json.dumps(fit_json(found, path, out), indent=1, allow_nan=False))
+        return
+    print(fit_text(found, path))
+    print(f"\nscenario:  {out}")
+    if figure is not None:
+        print(f"figure:    {figure}")
 
 
 def _print(path: Path, as_json: bool, figure: Path | None = None) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idleband.kernels.compile import INTERPRETED, OPTIONS, compiler
+from idleband.kernels.compile import INTERPRETED, call, compiler, specialise
 
 
 class PackedState(NamedTuple):
@@ -36,25 +36,40 @@ def pack(values: tuple[Any, ...]) -> PackedState:
     if INTERPRETED:
         return unpacked(values)
     kind: Any = compiler().typeof(values)
-    size, store = _writers()
-    block = np.zeros(-(-size(values) // 8), np.uint64)
-    store(values, block)
-    return PackedState(values, block, _unpacker(kind), hashlib.sha256(str(kind).encode()).hexdigest()[:16])
+    name = hashlib.sha256(str(kind).encode()).hexdigest()[:16]
+    block = np.zeros(-(-_size(kind) // 8), np.uint64)
+    call(_writer(name), values, block)
+    return PackedState(values, block, _unpacker(kind), name)
+
+
+def _size(kind: Any) -> int:
+    """Return the number of bytes that a value of a type takes in memory."""
+    from numba.core.registry import cpu_target
+
+    context = cpu_target.target_context
+    return int(context.get_abi_sizeof(context.get_value_type(kind)))
+
+
+# Stand-in for the intrinsic function that stores values in a block.
+store_in_memory: Callable[[Any, Any], None] = NotImplemented
+
+
+def store(values: Any, block: Any) -> None:
+    """Store values in a block."""
+    store_in_memory(values, block)
 
 
 @cache
-def _writers() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return two compiled functions: the size of values in memory, and storing them in a block."""
-    numba = compiler()
+def _writer(kind: str) -> Callable[[Any, Any], None]:
+    """Return `store` for values of one kind; its machine code is cached on disk."""
+    writer: Callable[[Any, Any], None] = specialise(store, f"store_{kind}", {"store_in_memory": _intrinsic_store()})
+    return writer
+
+
+@cache
+def _intrinsic_store() -> Any:
     from numba.core import types
     from numba.extending import intrinsic
-
-    @intrinsic
-    def size_in_memory(typing: Any, values: Any) -> Any:
-        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return context.get_constant(types.intp, context.get_abi_sizeof(arguments[0].type))
-
-        return types.intp(values), build
 
     @intrinsic
     def store_in_memory(typing: Any, values: Any, block: Any) -> Any:
@@ -65,14 +80,7 @@ def _writers() -> tuple[Callable[..., Any], Callable[..., Any]]:
 
         return types.void(values, block), build
 
-    def size(values: Any) -> Any:
-        return size_in_memory(values)
-
-    def store(values: Any, block: Any) -> None:
-        store_in_memory(values, block)
-
-    compiled = numba.njit(**OPTIONS)
-    return compiled(size), compiled(store)
+    return store_in_memory
 
 
 @cache

@@ -31,6 +31,9 @@ MAX_STEPS = 30
 MIN_PROBABILITY = 1e-12  # distance of probabilities from 0 and 1
 LATE = 0.01  # correlation with the previous observation below which an observation is uninformative about the rate
 
+Prior = tuple[float, float, float]  # logits of p01 and p10 around which they are expected, and the precision of that
+UNIFORM = (0.0, 0.0, 0.0)
+
 AGES = np.array([*range(1, EXACT + 1), *(EXACT * GROWTH ** (i + 0.5) for i in range(BINS - EXACT))])
 
 
@@ -66,13 +69,19 @@ def logit(p: float) -> float:
 
 @jit
 def fit(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> None:
+    """Fit the posterior of channel k under uniform priors; see `fit_with_prior`."""
+    fit_with_prior(pairs, ages, k, mode, spread, UNIFORM)
+
+
+@jit
+def fit_with_prior(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats, prior: Prior) -> None:
     """Fit the posterior of channel k to the counts pairs[k, bin, i, j].
 
     Writes the logits of p01 and p10 into mode[k], where the search starts, and a triangular root of their covariance
     into spread[k] (3 entries). The posterior may have two maxima. If at the first one most observations are too far
     apart to be informative about the rate, a second search starts from a slow channel.
     """
-    climb(pairs, ages, k, mode, spread)
+    climb(pairs, ages, k, mode, spread, prior)
     p, q = logistic(mode[k, 0]), logistic(mode[k, 1])
     seen, late, waited = 0.0, 0.0, 0.0
     for b in range(pairs.shape[1]):
@@ -85,22 +94,24 @@ def fit(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> No
     if late <= 0.5 * seen:
         return
     u, v, u_spread, both, v_spread = mode[k, 0], mode[k, 1], spread[k, 0], spread[k, 1], spread[k, 2]
-    height = density(pairs, ages, k, u, v)
+    height = density(pairs, ages, k, u, v, prior)
     moves = 1.0 - math.exp(-seen / waited)  # correlation time about equal to the mean age
     mode[k, 0] = logit(moves * p / (p + q))
     mode[k, 1] = logit(moves * q / (p + q))
-    climb(pairs, ages, k, mode, spread)
-    if density(pairs, ages, k, mode[k, 0], mode[k, 1]) < height:
+    climb(pairs, ages, k, mode, spread, prior)
+    if density(pairs, ages, k, mode[k, 0], mode[k, 1], prior) < height:
         mode[k, 0], mode[k, 1] = u, v
         spread[k, 0], spread[k, 1], spread[k, 2] = u_spread, both, v_spread
 
 
 @jit
-def density(pairs: Floats, ages: Floats, k: int, u: float, v: float) -> float:
+def density(pairs: Floats, ages: Floats, k: int, u: float, v: float, prior: Prior) -> float:
     """Return the logarithm of the posterior density of the logits, up to a constant."""
     p, q = logistic(u), logistic(v)
     pi, rho = p / (p + q), 1.0 - p - q
     total = math.log(p * (1.0 - p) * q * (1.0 - q))
+    if prior[2] > 0.0:
+        total -= 0.5 * prior[2] * ((u - prior[0]) ** 2 + (v - prior[1]) ** 2)
     for b in range(pairs.shape[1]):
         for i in range(2):
             bad, good = pairs[k, b, i, 0], pairs[k, b, i, 1]
@@ -112,7 +123,7 @@ def density(pairs: Floats, ages: Floats, k: int, u: float, v: float) -> float:
 
 
 @jit
-def climb(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> None:
+def climb(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats, prior: Prior) -> None:
     """Maximise the posterior by Fisher scoring from mode[k]."""
     u, v = mode[k, 0], mode[k, 1]
     uu, uv, vv = 1.0, 0.0, 1.0
@@ -124,6 +135,11 @@ def climb(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> 
         # A uniform prior of a probability acts on its logit like one success and one failure.
         slope_u, slope_v = 1.0 - 2.0 * p, 1.0 - 2.0 * q
         uu, uv, vv = 2.0 * p * (1.0 - p), 0.0, 2.0 * q * (1.0 - q)
+        if prior[2] > 0.0:
+            slope_u += prior[2] * (prior[0] - u)
+            slope_v += prior[2] * (prior[1] - v)
+            uu += prior[2]
+            vv += prior[2]
         for b in range(pairs.shape[1]):
             for i in range(2):
                 bad, good = pairs[k, b, i, 0], pairs[k, b, i, 1]

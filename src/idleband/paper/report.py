@@ -40,6 +40,7 @@ from idleband.paper.readings import (
 )
 from idleband.paper.stored import StoredStudies
 from idleband.paper.summary import MARKS, PER_READING, claims_csv, in_short, map_in_short, summary, summary_markdown
+from idleband.reporting.html import render
 from idleband.scenario.build import scenario
 from idleband.scenario.presets import PRESETS
 
@@ -157,11 +158,9 @@ def svg(figure: "Figure", salt: str, title: str) -> bytes:
 
 
 def _html(stored: StoredStudies, claims: list[Judgement], drawn: list[_RenderedFigure], missing: list[str]) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("idleband.paper", "templates")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    return environment.get_template("report.html").render(
+    return render(
+        "idleband.paper",
+        "report.html",
         version=version("idleband"),
         size=stored.size,
         command=_command(stored.size),

@@ -23,6 +23,7 @@ from idleband.arrays import Floats, Ints
 from idleband.kernels import logistic, two_state_chain
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng, gamma, normal
+from idleband.kernels.two_state_chain import UNIFORM, Prior
 from idleband.kernels.whittle import whittle
 from idleband.policies.last_observation import NEVER, LastObservation, age_of, is_news, new_last_observation, saw
 from idleband.policies.parameters import AtLeast
@@ -80,6 +81,11 @@ def new_chains(setup: Setup) -> Chains:
 
 @jit
 def carry(setup: Setup, chains: Chains, slot: Slot) -> None:
+    carry_with_prior(setup, chains, slot, UNIFORM)
+
+
+@jit
+def carry_with_prior(setup: Setup, chains: Chains, slot: Slot, prior: Prior) -> None:
     """Propagate beliefs to this slot and redraw the probabilities of some channels.
 
     Beliefs move by one step, or by more if slots were skipped or feedback was late.
@@ -96,7 +102,7 @@ def carry(setup: Setup, chains: Chains, slot: Slot) -> None:
         chains.at[k] = slot.t
         fresh = redrawn(setup, chains, k, slot.t)
         if fresh:
-            draw(setup, chains, slot.rng, k, slot.t)
+            draw(setup, chains, slot.rng, k, slot.t, prior)
         if setup.states[k] > 2:
             for _ in range(min(steps, MAX_BELIEF_STEPS)):
                 for j in range(setup.states[k]):
@@ -129,10 +135,10 @@ def redrawn(setup: Setup, chains: Chains, k: int, t: int) -> bool:
 
 
 @jit
-def draw(setup: Setup, chains: Chains, rng: Rng, k: int, t: int) -> None:
+def draw(setup: Setup, chains: Chains, rng: Rng, k: int, t: int, prior: Prior) -> None:
     """New transition probabilities of channel k from their posterior."""
     if setup.params.forget > 0.0 and t - chains.since[k] > STALE * setup.params.forget:
-        make_posterior(setup, chains, k, t)
+        make_posterior(setup, chains, k, t, prior)
     P = chains.P
     if setup.states[k] <= 2:
         first, second = normal(rng), normal(rng)
@@ -152,7 +158,7 @@ def draw(setup: Setup, chains: Chains, rng: Rng, k: int, t: int) -> None:
 
 
 @jit
-def make_posterior(setup: Setup, chains: Chains, k: int, t: int) -> None:
+def make_posterior(setup: Setup, chains: Chains, k: int, t: int, prior: Prior) -> None:
     """Recompute the posterior of channel k and discount old observations."""
     if setup.params.forget > 0.0:
         t = max(t, int(chains.since[k]))  # feedback may be late
@@ -168,12 +174,18 @@ def make_posterior(setup: Setup, chains: Chains, k: int, t: int) -> None:
     chains.since[k] = t
     chains.due[k] = FRESH * chains.seen[k] + 1.0
     if setup.states[k] <= 2:
-        two_state_chain.fit(chains.pairs, chains.ages, k, chains.mode, chains.spread)
+        two_state_chain.fit_with_prior(chains.pairs, chains.ages, k, chains.mode, chains.spread, prior)
 
 
 @jit
 def observe(setup: Setup, chains: Chains, k: int, s: int, t: int) -> None:
     """Record that channel k was in state s in slot t."""
+    observe_with_prior(setup, chains, k, s, t, UNIFORM)
+
+
+@jit
+def observe_with_prior(setup: Setup, chains: Chains, k: int, s: int, t: int, prior: Prior) -> None:
+    """Record that channel k was in state s in slot t, with a prior of its chain."""
     if not is_news(chains.last_observation, k, t):
         return
     before = chains.last_observation.state[k]
@@ -181,7 +193,7 @@ def observe(setup: Setup, chains: Chains, k: int, s: int, t: int) -> None:
         age = age_of(chains.last_observation, k, t)
         # Otherwise the weight would overflow eventually.
         if setup.params.forget > 0.0 and t - chains.since[k] > setup.params.forget:
-            make_posterior(setup, chains, k, t)
+            make_posterior(setup, chains, k, t, prior)
         # New observations get a larger weight instead of discounting old ones, until the posterior is recomputed.
         weight = math.exp((t - chains.since[k]) / setup.params.forget) if setup.params.forget > 0.0 else 1.0
         if setup.states[k] <= 2:
@@ -190,7 +202,7 @@ def observe(setup: Setup, chains: Chains, k: int, s: int, t: int) -> None:
             chains.rows[k, before, s] += weight
         chains.seen[k] += weight
         if chains.seen[k] >= chains.due[k]:
-            make_posterior(setup, chains, k, t)
+            make_posterior(setup, chains, k, t, prior)
     saw(chains.last_observation, k, s, t)
     chains.at[k] = t
     for j in range(setup.states[k]):

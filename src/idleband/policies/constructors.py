@@ -11,6 +11,7 @@ __all__ = [
     "C2UCB",
     "MPDUCB",
     "MPKLUCB",
+    "MPLBT",
     "MPLUCB",
     "MPLUCBRCA",
     "MPNUCB",
@@ -20,12 +21,14 @@ __all__ = [
     "MPUCB",
     "RCAM",
     "Genie",
+    "MPAdaptive",
     "MPBelief",
     "MPBeliefLUCB",
     "MPBeliefNUCB",
     "MPLUCBPrinted",
     "MPNUCBPrinted",
     "MPRandom",
+    "MPStay",
     "MPTSEpisodes",
     "MPWhittle",
     "NeuralTS",
@@ -1234,6 +1237,63 @@ def NeuralTS(
     )
 
 
+def MPStay() -> ConfiguredPolicy:
+    """Keep idle channels; otherwise the channel not observed for the longest time.
+
+    Policy `mp-stay`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.MPStay()
+    ConfiguredPolicy(mp-stay)
+    """
+    return policy("mp-stay")
+
+
+def MPLBT(
+    *,
+    window: int = 4,
+    max_window: int = 64,
+) -> ConfiguredPolicy:
+    """Listen before talk with random back-off.
+
+    Policy `mp-lbt`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    window : int
+        Slots of the longest back-off after one busy observation. Must be a whole number of at least 1, at most 1e+09.
+        Default: 4.
+    max_window : int
+        Slots of the longest back-off after several in a row. Must be a whole number of at least 1, at most 1e+09.
+        Default: 64.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    IEEE Standard 802.11, distributed coordination function.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.MPLBT(window=8)
+    ConfiguredPolicy(mp-lbt window=8)
+    """
+    return policy(
+        "mp-lbt",
+        window=window,
+        max_window=max_window,
+    )
+
+
 def MPBelief(
     *,
     redraw: int = 10,
@@ -1404,6 +1464,45 @@ def MPBeliefNUCB(
         constant=constant,
         covariance=covariance,
         shared=shared,
+        redraw=redraw,
+        look_ahead=look_ahead,
+        forget=forget,
+    )
+
+
+def MPAdaptive(
+    *,
+    redraw: int = 10,
+    look_ahead: bool = True,
+    forget: float = 0.0,
+) -> ConfiguredPolicy:
+    """Mixture of predictors of the state, weighted by their success.
+
+    Policy `mp-adaptive`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    redraw : int
+        Slots between two draws of a channel's transition probabilities. Must be a whole number of at least 1, at most
+        1e+09. Default: 10.
+    look_ahead : bool
+        Rank by the Whittle index, which includes the value of observing the state (two states). Default: True.
+    forget : float
+        Slots after which an observation has weight 1/e; 0: no forgetting. Must be a finite number of at least 0.
+        Default: 0.0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.MPAdaptive(redraw=20)
+    ConfiguredPolicy(mp-adaptive redraw=20)
+    """
+    return policy(
+        "mp-adaptive",
         redraw=redraw,
         look_ahead=look_ahead,
         forget=forget,

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 from idleband import user_code
 from idleband.errors import InputError, check_name, unknown
 from idleband.policies import (
+    adaptive,
     belief,
     belief_lucb,
     belief_nucb,
@@ -15,12 +16,14 @@ from idleband.policies import (
     episodic_thompson,
     klucb,
     learned_whittle,
+    listen_before_talk,
     lucb,
     nucb,
     oracle,
     random,
     regenerative,
     sliding_window,
+    stay,
     thompson,
     ucb,
 )
@@ -118,6 +121,14 @@ POLICIES: dict[str, Policy] = {
             "Zhang, Zhou, Li and Gu, ICLR 2021",
             gamma=0.1, target="reward", base="none", estimate="add", replace="off", covariance="block", width="sampled",
         ),
+        # Rules without a model.
+        _built_in(
+            "mp-stay", stay, _NO_MORE, "keep idle channels; otherwise the channel not observed for the longest time",
+            _OURS,
+        ),
+        _built_in(
+            "mp-lbt", listen_before_talk, _NO_MORE, "listen before talk with random back-off", "IEEE 802.11",
+        ),
         # Beyond the paper.
         _built_in("mp-belief", belief, _NO_MORE, "belief over states from chains learned online", _OURS),
         _built_in(
@@ -127,6 +138,9 @@ POLICIES: dict[str, Policy] = {
         _built_in(
             "mp-belief-nucb", belief_nucb, _CONTEXTS,
             "belief over states and a neural model of the perturbation", _OURS,
+        ),
+        _built_in(
+            "mp-adaptive", adaptive, _NO_MORE, "mixture of predictors of the state, weighted by their success", _OURS,
         ),
         # Oracles.
         _built_in(

@@ -122,10 +122,21 @@ def scenario(source: ScenarioLike | None = None, /, **changes: Any) -> Scenario:
     else:
         table = {"base": source}
     if "channel_names" in table and "channel_names" not in changes:
-        counts = [len(changes[key]) for key in CHAIN_KEYS if isinstance(changes.get(key), Sized)]
+        counts = _channel_counts(changes)
         if any(count != len(table["channel_names"]) for count in counts):
             del table["channel_names"]  # names of other channels
     return from_table(merge(table, changes))
+
+
+def _channel_counts(changes: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of channels for which there are new descriptions, one for each of them that is a list."""
+    lists = [changes.get(key) for key in CHAIN_KEYS]
+    if isinstance(changes.get("dwell"), Mapping):
+        lists += [entry for entry in changes["dwell"].values() if not isinstance(entry, Mapping)]
+    if isinstance(changes.get("regimes"), Mapping):
+        rows = changes["regimes"].get("p01")
+        lists += rows[:1] if isinstance(rows, list | tuple) else []
+    return [len(entry) for entry in lists if isinstance(entry, Sized)]
 
 
 def read_toml(path: Path, contents: str = EXPERIMENT_FILE) -> dict[str, Any]:

@@ -59,7 +59,10 @@ def new_channel_process(scenario: Scenario, seed: int, replication: int) -> Chan
 
 @jit
 def enter_states(process: ChannelProcess, rng: Rng, u: Floats, s: Ints) -> None:
-    """Draw the states before slot 1 from their stationary distribution."""
+    """Draw the states before slot 1 from their stationary distribution.
+
+    Channels that depend on each other start independently of each other (with regimes: given the regime).
+    """
     if process.playback.idle.shape[0] > 0:
         return
     enter_regime(process.regime)
@@ -108,4 +111,4 @@ def fill_draws(process: ChannelProcess, rng: Rng, u: Floats) -> None:
 @jit
 def playback_row(process: ChannelProcess) -> int:
     """Return the row of the trace that is replayed in this slot."""
-    return (process.playback.first + process.slot[0] - 1) % process.playback.idle.shape[0]
+    return (process.playback.first[0] + process.slot[0] - 1) % process.playback.idle.shape[0]

@@ -1,14 +1,15 @@
 """Contexts: independent and uniform, correlated in time, or replayed from a recording.
 
 uniform     independent, uniform on the unit cube
-ar1         entries are AR(1) processes with the given correlation from slot to slot; the margin is uniform on [0, 1],
-            or normal with the same mean and variance
+ar1         entries are AR(1) processes with the given correlation from slot to slot; the margin is normal with mean 1/2
+            and variance 1/12, or uniform on [0, 1] (a normal AR(1) process through its distribution function)
 recorded    those of a trace or of an array file, from a starting point that differs between replications
 """
 
 import hashlib
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +24,10 @@ from idleband.kernels.rng import Rng, fill_uniform, normal
 UNIFORM, AR1, RECORDED = range(3)
 CONTEXTS = ("uniform", "ar1", "recorded")
 MARGINS = ("uniform", "normal")
+MAX_CORRELATION = 1.0 - 1e-9
 SPREAD = 1.0 / math.sqrt(12.0)  # standard deviation of a uniform variable
 SAMPLE = 200_000  # contexts from which long-run quantities are estimated where they are not uniform
+MAX_SAMPLE_ENTRIES = 10**7
 MAX_DIMENSION = 1024
 
 
@@ -63,7 +66,14 @@ class Contexts:
         """Return contexts of channel k from which long-run quantities are estimated, always the same."""
         if self.recorded is not None:
             return np.ascontiguousarray(self.recorded[:, k])
-        return 0.5 + SPREAD * np.random.default_rng(0).standard_normal((SAMPLE, self.dimension))
+        return _normal_sample(self.dimension)
+
+
+@lru_cache(maxsize=1)
+def _normal_sample(dimension: int) -> Floats:
+    """Return normal contexts."""
+    count = min(SAMPLE, MAX_SAMPLE_ENTRIES // dimension)
+    return np.asarray(0.5 + SPREAD * np.random.default_rng(0).standard_normal((count, dimension)))
 
 
 UNIFORM_CONTEXTS = Contexts()
@@ -85,24 +95,29 @@ def read_contexts(value: Any, K: int, recorded: Floats | None) -> Contexts:
         dimension = validation.whole(table.get("dimension", 8), f"{where}.dimension", 1, MAX_DIMENSION)
         correlation = 0.0
         if kind == "ar1":
-            correlation = validation.number(table.get("correlation"), f"{where}.correlation", 0, 1)
-            if correlation == 1.0:
-                raise InputError(f"{where}.correlation = 1: must be below 1")
+            if "correlation" not in table:
+                raise InputError(f"{where}.correlation is missing: the correlation of a context from slot to slot")
+            correlation = validation.number(table["correlation"], f"{where}.correlation", 0, MAX_CORRELATION)
         return Contexts(
             kind, dimension, correlation, validation.choice(table.get("margin", "uniform"), f"{where}.margin", MARGINS)
         )
-    file = ""
+    file, source = "", "scenario.trace"
     if "file" in table:
-        file = str(table["file"])
-        recorded = _read_file(Path(file), f"{where}.file")
+        file, source = str(table["file"]), f"{where}.file"
+        recorded = _read_file(Path(file), source)
     if recorded is None:
         raise InputError(
             f"{where}.file is missing: a trace file or .npy file with contexts of shape (slots, channels, d)"
         )
     if recorded.shape[1] != K:
-        raise InputError(f"{where}.file: has contexts of {recorded.shape[1]} channels; the scenario has {K}")
+        raise InputError(f"{source}: has contexts of {recorded.shape[1]} channels; the scenario has {K}")
     if recorded.min() < 0.0 or recorded.max() > 1.0:
-        raise InputError(f"{where}.file: recorded contexts must lie between 0 and 1; rescale them")
+        raise InputError(
+            f"{source}: has contexts from {recorded.min():g} to {recorded.max():g}; must be from 0 to 1: rescale them,"
+            ' or set scenario.context.kind = "uniform"'
+        )
+    if not 1 <= recorded.shape[2] <= MAX_DIMENSION:
+        raise InputError(f"{source}: has contexts of dimension {recorded.shape[2]}; must be from 1 to {MAX_DIMENSION}")
     if "dimension" in table and table["dimension"] != recorded.shape[2]:
         raise InputError(f"{where}.dimension = {table['dimension']}: recorded contexts have {recorded.shape[2]}")
     digest = hashlib.sha256(recorded.tobytes()).hexdigest()[:32]
@@ -117,14 +132,9 @@ def _read_file(path: Path, field: str) -> Floats:
             from idleband.trace.trace import Trace
 
             values = Trace.load(path).contexts
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise InputError(f"{field} = {path}: {getattr(error, 'strerror', None) or error}") from None
-    if (
-        values is None
-        or getattr(values, "ndim", 0) != 3
-        or not np.issubdtype(values.dtype, np.number)
-        or not values.size
-    ):
+    if values is None or getattr(values, "ndim", 0) != 3 or values.dtype.kind not in "iuf" or not values.size:
         raise InputError(f"{field} = {path}: has no contexts of shape (slots, channels, d)")
     values = np.ascontiguousarray(values, float)
     if not np.isfinite(values).all():
@@ -139,7 +149,7 @@ class ContextProcess(NamedTuple):
     """What the contexts of a slot are made from."""
 
     kind: int
-    keep: float  # correlation of an AR(1) process from slot to slot
+    keep: float  # correlation of z from slot to slot
     innovation: float
     normal_margin: bool
     z: Floats  # (K*d,) standard normal variables of an AR(1) process
@@ -147,8 +157,8 @@ class ContextProcess(NamedTuple):
     row: Ints  # (1,) row of the recording in the last slot
 
 
-def new_context_process(contexts: Contexts, K: int, rng: Rng, shift: float) -> ContextProcess:
-    """Return the process at its start; `shift` in [0, 1) is the starting point in a recording."""
+def new_context_process(contexts: Contexts, K: int, rng: Rng, first: int) -> ContextProcess:
+    """Return the process at its start; `first` is the row of recorded contexts in slot 1."""
     kind, count = CONTEXTS.index(contexts.kind), K * contexts.dimension
     z, recorded, row = np.zeros(0), np.zeros((0, 0)), 0
     if kind == AR1:
@@ -156,8 +166,10 @@ def new_context_process(contexts: Contexts, K: int, rng: Rng, shift: float) -> C
         fill_normal(rng, z)
     elif contexts.recorded is not None:
         recorded = contexts.recorded.reshape(-1, count)
-        row = int(shift * len(recorded)) - 1
+        row = first - 1
     keep = contexts.correlation
+    if contexts.margin == "uniform":  # of the normal variables, so that that of the contexts is as given
+        keep = 2.0 * math.sin(math.pi / 6.0 * keep)
     return ContextProcess(
         kind, keep, math.sqrt(1.0 - keep * keep), contexts.margin == "normal", z, recorded, np.array([row])
     )

@@ -13,22 +13,25 @@ together are a finite Markov chain, so that long-run quantities are exact.
     empirical            hazard: one value per age
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from idleband import validation
 from idleband.arrays import Floats, Ints
-from idleband.channels import channel_text
+from idleband.channels import channel_text, check_channel_names
 from idleband.errors import InputError
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng, fill_uniform
 
+MAX_CHANNELS = 100_000
 MAX_AGES = 4096  # entries of a hazard
 NEGLIGIBLE = 1e-12  # probability of longer periods at which a hazard is cut off
+TAIL = 1e-9  # probability of longer periods above which the last hazard is chosen so that the mean is exact
 MAX_MEAN = 1e9  # slots
 KEYS = {
     "geometric": ("mean",),
@@ -82,60 +85,81 @@ def mean_dwell(hazard: Floats) -> float:
     return float(survival[:-1].sum() + survival[-1] / hazard[-1])
 
 
-def _hazard(survival: Floats) -> Floats:
-    """Return the hazard of P(dwell > a), a = 0, 1, ..., cut off where longer periods are negligible."""
-    last = int(np.argmax(np.append(survival, 0.0) < NEGLIGIBLE))
-    survival = survival[: max(2, min(last, MAX_AGES) + 1)]
+def _hazard(survival: Floats, mean: float) -> Floats:
+    """Return the hazard of a distribution with P(dwell > a) = survival[a], a = 0, 1, ..., and the given mean."""
+    negligible = survival < NEGLIGIBLE
+    if negligible.any():
+        survival = survival[: max(2, int(np.argmax(negligible)) + 1)]
     hazard = 1.0 - survival[1:] / survival[:-1]
-    return np.asarray(hazard[: max(1, int(np.flatnonzero(hazard > 0)[-1]) + 1)])
+    if survival[-1] > TAIL:  # the mean number of slots beyond the last age is known
+        beyond = mean - float(survival[:-1].sum())
+        hazard = np.append(hazard, min(1.0, float(survival[-1]) / beyond))
+    return np.asarray(hazard)
 
 
+@lru_cache(maxsize=4096)
 def _weibull(mean: float, shape: float) -> Floats:
-    ages = np.arange(MAX_AGES + 1)
+    from scipy.special import gammaincc, gammaln  # slow to import
 
-    def of_scale(scale: float) -> Floats:
-        with np.errstate(over="ignore"):
-            return _hazard(np.exp(-((ages / scale) ** shape)))
+    log_age = np.log(np.maximum(np.arange(MAX_AGES), 1e-300))
 
-    low, high = 1e-3, 1.0
-    while mean_dwell(of_scale(high)) < mean:
-        high *= 2.0
+    def survival_of(log_scale: float) -> Floats:
+        with np.errstate(over="ignore", under="ignore"):
+            return np.asarray(np.exp(-np.exp(shape * (log_age - log_scale))))
+
+    def mean_above_1(log_scale: float) -> float:
+        survival = survival_of(log_scale)
+        beyond = 0.0
+        if survival[-1] > 0.0:  # the integral of P(dwell > a) instead of the sum
+            z = math.exp(shape * (math.log(MAX_AGES - 0.5) - log_scale))
+            beyond = float(gammaincc(1.0 / shape, z) * math.exp(gammaln(1.0 + 1.0 / shape) + log_scale))
+        return float(survival[1:].sum()) + beyond
+
+    low = high = math.log(mean)
+    while mean_above_1(low) > mean - 1.0:
+        low -= 2.0
+    while mean_above_1(high) < mean - 1.0:
+        high += 2.0
     for _ in range(60):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if mean_dwell(of_scale(middle)) < mean else (low, middle)
-    return of_scale(high)
+        low, high = (middle, high) if mean_above_1(middle) < mean - 1.0 else (low, middle)
+    return _hazard(survival_of(high), mean)
 
 
+@lru_cache(maxsize=4096)
 def _negative_binomial(mean: float, shape: float) -> Floats:
     from scipy.special import betainc  # slow to import
 
-    p = shape / (shape + mean - 1.0)
-    ages = np.arange(1, MAX_AGES + 1)
-    return _hazard(np.concatenate([[1.0], betainc(ages, shape, 1.0 - p)]))
+    failure = (mean - 1.0) / (shape + mean - 1.0)
+    ages = np.arange(1, MAX_AGES)
+    return _hazard(np.concatenate([[1.0], betainc(ages, shape, failure)]), mean)
 
 
 def _mixture(weights: Floats, means: Floats) -> Floats:
-    ages = np.arange(MAX_AGES + 1)
-    return _hazard((weights[:, None] * (1.0 - 1.0 / means[:, None]) ** ages).sum(axis=0) / weights.sum())
+    shares, ages = weights / weights.sum(), np.arange(MAX_AGES)
+    return _hazard((shares[:, None] * (1.0 - 1.0 / means[:, None]) ** ages).sum(axis=0), float(shares @ means))
 
 
-def read_dwell_time(value: Any, field: str, mean: float | None = None) -> DwellTime:
-    """Return the distribution that a table describes; `mean` is used where the table has none."""
-    table = validation.table(value, field)
-    kind = validation.choice(table.get("kind"), f"{field}.kind", KEYS)
-    validation.check_keys(table, ("kind", *KEYS[kind]), field)
+def read_dwell_time(value: Any, field: str, mean: float | None = None, channel: str = "") -> DwellTime:
+    """Return the distribution that a table describes; `mean` is used where the table has none.
+
+    `channel` is named in messages after the field.
+    """
+    of = f", {channel}" if channel else ""
+    table = validation.table(value, field + of)
+    if "kind" not in table:
+        raise InputError(f"{field}.kind{of} is missing: one of {', '.join(KEYS)}")
+    kind = validation.choice(table["kind"], f"{field}.kind{of}", KEYS)
+    validation.check_keys(table, ("kind", *KEYS[kind]), field + of)
     given = {key: table[key] for key in KEYS[kind] if key in table}
     if mean is not None and "mean" in KEYS[kind]:
         given.setdefault("mean", mean)
     for key in KEYS[kind]:
         if key not in given:
-            raise InputError(f"{field}.{key} is missing: {kind} dwell times have {', '.join(KEYS[kind])}")
-    numbers: dict[str, Any] = {}
-    for key, entry in given.items():
-        numbers[key] = _parameter(key, entry, f"{field}.{key}")
-    hazard = _hazard_of(kind, numbers, field)
-    ordered = tuple((key, numbers[key]) for key in KEYS[kind])
-    return DwellTime(kind, ordered, tuple(float(h) for h in hazard))
+            raise InputError(f"{field}.{key}{of} is missing: {kind} dwell times have {', '.join(KEYS[kind])}")
+    numbers = {key: _parameter(key, given[key], f"{field}.{key}{of}") for key in KEYS[kind]}
+    hazard = _hazard_of(kind, numbers, field, of)
+    return DwellTime(kind, tuple(numbers.items()), tuple(float(h) for h in hazard))
 
 
 def _parameter(key: str, entry: Any, field: str) -> Any:
@@ -149,28 +173,32 @@ def _parameter(key: str, entry: Any, field: str) -> Any:
     if not 1 <= len(values) <= MAX_AGES:
         raise InputError(f"{field}: has {len(values)} entries; must be from 1 to {MAX_AGES}")
     low, high = {"weights": (0.0, 1e9), "means": (1.0, MAX_MEAN), "hazard": (0.0, 1.0)}[key]
-    return tuple(validation.number(x, f"{field}[{i}]", low, high) for i, x in enumerate(values))
+    return tuple(validation.number(x, f"{field}, entry {i}", low, high) for i, x in enumerate(values))
 
 
-def _hazard_of(kind: str, numbers: Mapping[str, Any], field: str) -> Floats:
+def _hazard_of(kind: str, numbers: Mapping[str, Any], field: str, of: str) -> Floats:
     if kind == "geometric":
         return np.array([1.0 / numbers["mean"]])
     if kind == "empirical":
-        if numbers["hazard"][-1] <= 1.0 / MAX_MEAN:
+        last = numbers["hazard"][-1]
+        if last < 1.0 / MAX_MEAN:
             raise InputError(
-                f"{field}.hazard: the last value must be above {1.0 / MAX_MEAN:g}; it holds for longer ages"
+                f"{field}.hazard{of}: the last value, {last:g}, holds for all longer ages; must be at least"
+                f" {1.0 / MAX_MEAN:g}"
             )
         return np.array(numbers["hazard"])
     if kind == "uniform":
         low, high = numbers["low"], numbers["high"]
         if low > high:
-            raise InputError(f"{field}.high = {high}: must be at least low = {low}")
+            raise InputError(f"{field}.high{of} = {high}: must be at least low = {low}")
         ages = np.arange(1, high + 1)
         return np.where(ages < low, 0.0, 1.0 / (high + 1 - np.maximum(ages, low)))
     if kind == "mixture":
         weights, means = np.array(numbers["weights"]), np.array(numbers["means"])
-        if len(weights) != len(means) or weights.sum() <= 0.0:
-            raise InputError(f"{field}.weights: must have one number per mean, not all zero")
+        if len(weights) != len(means):
+            raise InputError(f"{field}.weights{of}: has {len(weights)} entries for {len(means)} means")
+        if weights.sum() <= 0.0:
+            raise InputError(f"{field}.weights{of}: all are 0; at least one must be above 0")
         return _mixture(weights, means)
     if numbers["mean"] == 1.0:
         return np.array([1.0])
@@ -179,37 +207,41 @@ def _hazard_of(kind: str, numbers: Mapping[str, Any], field: str) -> Floats:
 
 
 def read_dwell_times(
-    value: Any, K: int | None, names: Sequence[str], means: Mapping[str, Sequence[float]] | None
+    value: Any, K: int | None, channel_names: Any, means: Mapping[str, Sequence[float]] | None
 ) -> DwellTimes:
     """Return the dwell times that the table [scenario.dwell] describes.
 
-    `means` are the mean dwell times of the chains given beside it, by state; they are used where a table has no mean.
+    `K` and `means`, the mean dwell times by state, are those of the chains given beside it, if there are any. Means are
+    used where a table has none.
     """
-    table = validation.table(value, "scenario.dwell")
-    validation.check_keys(table, STATES, "scenario.dwell")
+    where = "scenario.dwell"
+    table = validation.table(value, where)
+    validation.check_keys(table, STATES, where)
     for state in STATES:
         if state not in table:
-            raise InputError(f"scenario.dwell.{state} is missing: the distribution of {state} periods")
+            raise InputError(f"{where}.{state} is missing: the distribution of {state} periods")
     lengths = {state: len(entry) for state, entry in table.items() if isinstance(entry, list | tuple)}
     if K is None:
-        if not lengths and not names:
-            raise InputError("scenario.dwell: number of channels unknown; give one table per channel, or channel_names")
-        K = next(iter(lengths.values()), len(names))
+        named = len(channel_names) if isinstance(channel_names, list | tuple | np.ndarray) else 0
+        if not lengths and not named:
+            raise InputError(f"{where}: number of channels unknown; give one table per channel, or channel_names")
+        K = next(iter(lengths.values()), named)
+    names = check_channel_names(channel_names, K, "scenario.channel_names")
     found: dict[str, tuple[DwellTime, ...]] = {}
     for state in STATES:
-        entry = table[state]
-        if lengths.get(state, K) != K or K == 0:
-            raise InputError(f"scenario.dwell.{state}: has {lengths.get(state, 0)} tables for {K} channels")
+        field, entry = f"{where}.{state}", table[state]
+        if not 1 <= lengths.get(state, K) <= MAX_CHANNELS:
+            raise InputError(f"{field}: has {lengths.get(state, K)} tables; must be from 1 to {MAX_CHANNELS}")
+        if lengths.get(state, K) != K:
+            raise InputError(f"{field}: has {lengths[state]} tables for {K} channels")
         if state in lengths or means is not None:
             each = entry if state in lengths else [entry] * K
             found[state] = tuple(
-                read_dwell_time(
-                    one, f"scenario.dwell.{state}, {channel_text(k, names)}", means[state][k] if means else None
-                )
+                read_dwell_time(one, field, means[state][k] if means else None, channel_text(k, names))
                 for k, one in enumerate(each)
             )
         else:
-            found[state] = (read_dwell_time(entry, f"scenario.dwell.{state}"),) * K
+            found[state] = (read_dwell_time(entry, field),) * K
     return DwellTimes(found["good"], found["bad"])
 
 

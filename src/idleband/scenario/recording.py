@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idleband import validation
-from idleband.arrays import Flags, Floats
+from idleband.arrays import Flags, Floats, Ints
 from idleband.errors import InputError, shown
 from idleband.scenario.markov import gilbert_elliott
 from idleband.trace.trace import Trace
@@ -50,6 +50,16 @@ class Recording:
         for layer in (self.trace.busy, self.trace.reward, self.trace.contexts):
             found.update(b"-" if layer is None else layer.tobytes())
         return found.hexdigest()[:32]
+
+    @cached_property
+    def idle(self) -> Flags:
+        """Recorded states, shape (T, K); replications share them."""
+        return np.array(self.trace.idle, np.bool_, order="C")
+
+    @cached_property
+    def rewards(self) -> Floats:
+        """Recorded rewards, shape (T, K); no rows if there are none."""
+        return np.zeros((0, 0)) if self.trace.reward is None else np.array(self.trace.reward, float, order="C")
 
     @cached_property
     def idle_share(self) -> Floats:
@@ -135,16 +145,11 @@ class Playback(NamedTuple):
 
     idle: Flags  # (T, K); no rows if nothing is replayed
     rewards: Floats  # (T, K) recorded rewards; no rows if there are none
-    first: int
+    first: Ints  # (1,)
 
 
 def new_playback(recording: Recording | None, replication: int) -> Playback:
     """Return what a replication replays."""
     if recording is None:
-        return Playback(np.zeros((0, 0), np.bool_), np.zeros((0, 0)), 0)
-    rewards = recording.trace.reward
-    return Playback(
-        np.ascontiguousarray(recording.trace.idle),
-        np.zeros((0, 0)) if rewards is None else np.ascontiguousarray(rewards, float),
-        recording.first_slot(replication),
-    )
+        return Playback(np.zeros((0, 0), np.bool_), np.zeros((0, 0)), np.zeros(1, np.int64))
+    return Playback(recording.idle, recording.rewards, np.array([recording.first_slot(replication)]))

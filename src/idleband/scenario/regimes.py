@@ -18,8 +18,8 @@ from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng, uniform
 from idleband.scenario.markov import cumulative, gilbert_elliott, irreducible, stationary
 
-MAX_REGIMES, MAX_CHANGES, MAX_SLOT = 64, 100_000, 10**10
-MIN_PROBABILITY = 1e-100
+MAX_REGIMES, MAX_CHANNELS, MAX_CHANGES, MAX_SLOT = 64, 100_000, 100_000, 10**10
+MIN_PROBABILITY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Regimes:
     def joint(self) -> Floats:
         """Return the long-run probabilities of regime, channel and state, shape (R, K, 2).
 
-        With given times every regime counts equally.
+        With given times every regime counts equally, whatever the number of slots for which it is used.
         """
         chains = np.array([[gilbert_elliott(a, b) for a, b in zip(*row, strict=True)] for row in self._rows()])
         R, K = chains.shape[:2]
@@ -55,8 +55,7 @@ class Regimes:
         moves = np.array(self.transition)
         found = np.zeros((R, K, 2))
         for k in range(K):  # the regime moves first, then the channel under the new regime
-            P = np.einsum("qr,rst->qsrt", moves, chains[:, k]).reshape(2 * R, 2 * R)
-            found[:, k] = stationary(P).reshape(R, 2)
+            found[:, k] = stationary(_joint_matrix(moves, chains[:, k])).reshape(R, 2)
         return found
 
     def marginal_transition(self) -> tuple[Floats, ...]:
@@ -66,18 +65,25 @@ class Regimes:
         after = np.einsum("rks,rq->qks", joint, moves)  # state before a slot, regime in it
         p01 = (after[:, :, 0] * np.array(self.p01)).sum(axis=0) / after[:, :, 0].sum(axis=0)
         p10 = (after[:, :, 1] * np.array(self.p10)).sum(axis=0) / after[:, :, 1].sum(axis=0)
-        return tuple(gilbert_elliott(float(a), float(b)) for a, b in zip(p01, p10, strict=True))
+        return tuple(gilbert_elliott(min(1.0, float(a)), min(1.0, float(b))) for a, b in zip(p01, p10, strict=True))
 
     def _rows(self) -> Sequence[tuple[tuple[float, ...], tuple[float, ...]]]:
         return list(zip(self.p01, self.p10, strict=True))
 
 
-def read_regimes(value: Any, K: int | None) -> Regimes:
+def _joint_matrix(moves: Floats, chains: Floats) -> Floats:
+    """Return the transition matrix of regime and state of one channel, shape (2R, 2R)."""
+    size = 2 * len(moves)
+    return np.asarray(np.einsum("qr,rst->qsrt", moves, chains).reshape(size, size))
+
+
+def read_regimes(value: Any) -> Regimes:
     """Return the regimes that the table [scenario.regimes] describes."""
     where = "scenario.regimes"
     table = validation.table(value, where)
     validation.check_keys(table, ("p01", "p10", "transition", "at"), where)
     rows: dict[str, tuple[tuple[float, ...], ...]] = {}
+    K = None
     for key in ("p01", "p10"):
         if key not in table:
             raise InputError(f"{where}.{key} is missing: one list of probabilities per regime")
@@ -89,22 +95,46 @@ def read_regimes(value: Any, K: int | None) -> Regimes:
     if ("transition" in table) == ("at" in table):
         raise InputError(f"{where}: give either transition, for random changes, or at, for changes at given slots")
     if "at" in table:
-        entries = validation.sequence(table["at"], f"{where}.at", "of slots")
-        if len(entries) > MAX_CHANGES:
-            raise InputError(f"{where}.at: has {len(entries)} slots; must be at most {MAX_CHANGES}")
-        at = tuple(validation.whole(t, f"{where}.at", 2, MAX_SLOT) for t in entries)
-        if any(a >= b for a, b in itertools.pairwise(at)):
-            raise InputError(f"{where}.at: slots must increase")
-        return Regimes(rows["p01"], rows["p10"], at=at)
-    moves = [
-        [validation.number(p, f"{where}.transition", 0, 1) for p in validation.sequence(row, f"{where}.transition", "")]
-        for row in validation.sequence(table["transition"], f"{where}.transition", "rows of probabilities")
+        return Regimes(rows["p01"], rows["p10"], at=_slots(table["at"], f"{where}.at", R))
+    found = Regimes(rows["p01"], rows["p10"], transition=_moves(table["transition"], f"{where}.transition", R))
+    for k, pair in enumerate(zip(*rows["p01"], *rows["p10"], strict=True)):
+        if 1.0 in pair:  # otherwise every state is reached from every other
+            chains = np.array([gilbert_elliott(a, b) for a, b in zip(pair[:R], pair[R:], strict=True)])
+            if not irreducible(_joint_matrix(np.array(found.transition), chains)):
+                raise InputError(
+                    f"{where}: regimes and states of channel {k} together are a chain in which some state can never be"
+                    " reached from another; choose p01 or p10 below 1"
+                )
+    return found
+
+
+def _slots(value: Any, field: str, R: int) -> tuple[int, ...]:
+    """Return the slots in which regimes change."""
+    entries = validation.sequence(value, field, "of slots")
+    if not max(1, R - 1) <= len(entries) <= MAX_CHANGES:
+        raise InputError(
+            f"{field}: has {len(entries)} slots; must be from {max(1, R - 1)}, so that all {R} regimes are used, to"
+            f" {MAX_CHANGES}"
+        )
+    at = tuple(validation.whole(t, field, 2, MAX_SLOT) for t in entries)
+    if any(a >= b for a, b in itertools.pairwise(at)):
+        raise InputError(f"{field}: slots must increase")
+    return at
+
+
+def _moves(value: Any, field: str, R: int) -> tuple[tuple[float, ...], ...]:
+    """Return the transition matrix of the regime."""
+    rows = [
+        [validation.number(p, field, 0, 1) for p in validation.sequence(row, field, "of probabilities")]
+        for row in validation.sequence(value, field, "rows of probabilities")
     ]
-    if len(moves) != R or any(len(row) != R or abs(sum(row) - 1) > 1e-9 for row in moves):
-        raise InputError(f"{where}.transition: must be {R} rows of {R} probabilities that add up to 1")
-    if not irreducible(np.array(moves)):
-        raise InputError(f"{where}.transition: some regime can never be reached from another; must be irreducible")
-    return Regimes(rows["p01"], rows["p10"], transition=tuple(tuple(row) for row in moves))
+    if len(rows) != R or any(len(row) != R or abs(sum(row) - 1) > 1e-9 for row in rows):
+        raise InputError(f"{field}: must be {R} rows of {R} probabilities that add up to 1")
+    if any(0 < p < MIN_PROBABILITY for row in rows for p in row):
+        raise InputError(f"{field}: contains a probability below {MIN_PROBABILITY:g}; must be 0, or at least that")
+    if not irreducible(np.array(rows)):
+        raise InputError(f"{field}: some regime can never be reached from another; must be irreducible")
+    return tuple(tuple(row) for row in rows)
 
 
 def _rows(value: Any, field: str, K: int | None) -> tuple[tuple[float, ...], ...]:
@@ -114,9 +144,11 @@ def _rows(value: Any, field: str, K: int | None) -> tuple[tuple[float, ...], ...
     rows = []
     for r, entry in enumerate(lists):
         values = validation.sequence(entry, f"{field}, regime {r}", "one probability per channel")
+        if not 1 <= len(values) <= MAX_CHANNELS:
+            raise InputError(f"{field}, regime {r}: has {len(values)} channels; must be from 1 to {MAX_CHANNELS}")
         K = len(values) if K is None else K
-        if len(values) != K or K == 0:
-            raise InputError(f"{field}, regime {r}: has {len(values)} entries; must be one per channel ({K})")
+        if len(values) != K:
+            raise InputError(f"{field}, regime {r}: has {len(values)} entries for {K} channels")
         rows.append(tuple(validation.number(p, f"{field}, regime {r}", MIN_PROBABILITY, 1) for p in values))
     return tuple(rows)
 

@@ -39,6 +39,8 @@ def read_sensing_errors(value: Any, K: int, names: Sequence[str], where: str) ->
     """Return the errors that a table describes; None if there are none."""
     table = validation.table(value, where)
     validation.check_keys(table, ("missed", "false_alarm"), where)
+    if not table:
+        raise InputError(f"{where}: give missed, false_alarm, or both")
     found: dict[str, tuple[float, ...]] = {}
     for key in ("missed", "false_alarm"):
         given = table.get(key, 0.0)

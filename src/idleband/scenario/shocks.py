@@ -14,9 +14,12 @@ import numpy as np
 from idleband import validation
 from idleband.arrays import Flags, Floats, Ints
 from idleband.channels import channel_indices
+from idleband.errors import InputError
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng, uniform
 from idleband.scenario.markov import gilbert_elliott, stationary
+
+MIN_PROBABILITY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -50,18 +53,18 @@ class Shocks:
         if self.share == 1.0:
             P = P[:2, :2]
         long_run = stationary(P)
-        spared = [i for i in range(len(P)) if i != 1]
-        free = float(long_run[spared].sum())
-        stays_free = float(long_run[spared] @ P[np.ix_(spared, spared)].sum(axis=1))
+        hit = float(long_run[1])
+        becomes_hit = float(long_run[0]) * self.start * self.share
         found = []
         for k, matrix in enumerate(own):
             if not self.affects(k):
                 found.append(matrix)
                 continue
-            idle = float(stationary(matrix)[1])
-            good = idle * free
-            both = idle * float(matrix[1, 1]) * stays_free
-            found.append(gilbert_elliott((good - both) / (1 - good), 1 - both / good))
+            busy, idle = stationary(matrix)
+            # Probability of being good in a slot and bad in the next one, which equals that of the opposite.
+            flow = idle * ((1.0 - hit) * float(matrix[1, 0]) + becomes_hit * float(matrix[1, 1]))
+            p01, p10 = flow / (busy + idle * hit), flow / (idle * (1.0 - hit))
+            found.append(gilbert_elliott(min(1.0, float(p01)), min(1.0, float(p10))))
         return tuple(found)
 
 
@@ -70,11 +73,16 @@ def read_shocks(value: Any, K: int, names: Sequence[str]) -> Shocks:
     where = "scenario.shocks"
     table = validation.table(value, where)
     validation.check_keys(table, ("start", "end", "share", "channels"), where)
-    numbers = {key: validation.number(table.get(key), f"{where}.{key}", 0, 1, above=True) for key in ("start", "end")}
-    share = validation.number(table.get("share", 1.0), f"{where}.share", 0, 1, above=True)
+    for key, meaning in (("start", "begins"), ("end", "ends")):
+        if key not in table:
+            raise InputError(f"{where}.{key} is missing: the probability per slot that a shock {meaning}")
+    numbers = {key: validation.number(table[key], f"{where}.{key}", MIN_PROBABILITY, 1) for key in ("start", "end")}
+    share = validation.number(table.get("share", 1.0), f"{where}.share", MIN_PROBABILITY, 1)
     listed = table.get("channels")
     channels = () if listed is None else tuple(sorted(channel_indices(listed, K, names, f"{where}.channels")))
-    return Shocks(**numbers, share=share, channels=channels)
+    if listed is not None and not channels:
+        raise InputError(f"{where}.channels: must name at least one channel; leave it out for all")
+    return Shocks(**numbers, share=share, channels=() if len(channels) == K else channels)
 
 
 # --- in the loop -----------------------------------------------------------------------------------------------------

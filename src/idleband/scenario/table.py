@@ -84,9 +84,12 @@ def from_table(
     sensing = validation.choice(table.get("sensing", "played"), "scenario.sensing", SENSING)
     errors = None
     if "sensing_errors" in table:
+        _check_two_state(transition, good, "sensing_errors")
         errors = read_sensing_errors(table["sensing_errors"], K, names, "scenario.sensing_errors")
-    if errors is not None:
-        _check_two_state(transition, "sensing_errors")
+    if errors is not None and recorded_rewards:
+        raise InputError("scenario.sensing_errors: not used with recorded rewards; leave it out, or use threshold")
+    if "shocks" in table:
+        _check_two_state(transition, good, "shocks")
     default_model = {"kind": "none"} if recording is not None else {}
     found = Scenario(
         name=check_name(table.get("name", _default_name(recording)), "scenario.name"),
@@ -110,8 +113,6 @@ def from_table(
         sensing_time=validation.number(table.get("sensing_time", 0.0), "scenario.sensing_time", 0, 1),
         switching_cost=validation.number(table.get("switching_cost", 0.0), "scenario.switching_cost", 0, 1e6),
     )
-    if found.shocks is not None:
-        _check_two_state(transition, "shocks")
     if found.reward_factor <= 0.0:
         slots = f"{found.sensing_time:g} x {math.ceil(K / users)}" if sensing == "all" else f"{found.sensing_time:g}"
         raise InputError(f"scenario.sensing_time: sensing takes {slots} of a slot; must be less than the whole slot")
@@ -119,21 +120,39 @@ def from_table(
 
 
 def merge(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with changes; a context is merged key by key, everything else is replaced."""
+    """Return a table with changes; a context is merged key by key, everything else is replaced.
+
+    Channels are described in one way, so that another description of them removes the present one.
+    """
     merged = dict(table)
     if any(changes.get(key) is not None for key in ("regimes", "trace")):
         replaced = {*CHANNEL_KEYS, *PROCESS_KEYS, *(("channel_names", "rewards") if "trace" in changes else ())}
         merged = {key: value for key, value in merged.items() if key not in replaced}
+        context = merged.get("context")
+        if "trace" in changes and isinstance(context, Mapping) and context.get("kind") == "recorded":
+            merged = {key: value for key, value in merged.items() if key != "context" or "file" in context}
     elif any(changes.get(key) is not None for key in CHAIN_KEYS):
         merged = {key: value for key, value in merged.items() if key not in PROCESS_KEYS}
+    elif changes.get("dwell") is not None:  # p01 and p10 remain for the means
+        replaced = {"transition", "good", *PROCESS_KEYS}
+        merged = {key: value for key, value in merged.items() if key not in replaced}
     for key, value in changes.items():
         if key == "context" and isinstance(value, str):
             value = {"kind": value}
         old = merged.get(key)
         if key == "context" and isinstance(old, Mapping) and isinstance(value, Mapping):
-            value = {**old, **value}
+            value = _merged_context(old, value)
         merged[key] = value
     return merged
+
+
+def _merged_context(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return contexts with changes; of another kind only the dimension remains, unless recorded contexts define it."""
+    kind = old.get("kind", "uniform")
+    if new.get("kind", kind) == kind:
+        return {**old, **new}
+    kept = {key: value for key, value in old.items() if key == "dimension" and new["kind"] != "recorded"}
+    return {**kept, **new}
 
 
 def _preset(base: Any) -> dict[str, Any]:
@@ -164,21 +183,20 @@ def _process(table: Mapping[str, Any]) -> _Process:
     key = present[0]
     others = ("transition", "good") if key == "dwell" else CHANNEL_KEYS
     if key == "trace":
-        others = (*others, "shocks", "correlation", "channel_names")
+        others = (*others, "shocks", "correlation")
     for other in others:
         if other in table:
             raise InputError(f"scenario.{other}: not used with {key}; leave it out")
     if key == "trace":
         return _Process(recording=read_recording(table[key]))
     if key == "regimes":
-        return _Process(regimes=read_regimes(table[key], None))
+        return _Process(regimes=read_regimes(table[key]))
     means, K = None, None
-    names = table.get("channel_names") or ()
     if "p01" in table or "p10" in table:
-        own_names, transition, _, _ = _channels({**table, "rewards": None}, "threshold", _Process())
-        names, K = own_names, len(transition)
+        transition = _channels({**table, "rewards": None}, "threshold", _Process())[1]
+        K = len(transition)
         means = {"bad": [1.0 / P[0, 1] for P in transition], "good": [1.0 / P[1, 0] for P in transition]}
-    return _Process(dwell=read_dwell_times(table[key], K, names, means))
+    return _Process(dwell=read_dwell_times(table[key], K, table.get("channel_names"), means))
 
 
 def _default_name(recording: Recording | None) -> str:
@@ -187,9 +205,9 @@ def _default_name(recording: Recording | None) -> str:
     return stem[:60] or ("trace" if recording else "scenario")
 
 
-def _check_two_state(transition: Sequence[Floats], key: str) -> None:
-    if any(len(P) != 2 for P in transition):
-        raise InputError(f"scenario.{key}: only for channels with two states")
+def _check_two_state(transition: Sequence[Floats], good: Sequence[Flags], key: str) -> None:
+    if any(len(P) != 2 or list(flags) != [False, True] for P, flags in zip(transition, good, strict=True)):
+        raise InputError(f"scenario.{key}: only for channels with two states, of which state 1 is good")
 
 
 def _channels(
@@ -241,7 +259,9 @@ def _channels(
 def _of_process(table: Mapping[str, Any], process: _Process) -> tuple[tuple[str, ...], tuple[Floats, ...]]:
     """Return names and long-run transition matrices of channels that are not described as Markov chains."""
     if process.recording is not None:
-        return process.recording.trace.channel_names, process.recording.transition()
+        transition, names = process.recording.transition(), process.recording.trace.channel_names
+        given = table.get("channel_names")
+        return check_channel_names(given, len(transition), "scenario.channel_names") or names, transition
     if process.regimes is not None:
         transition = process.regimes.marginal_transition()
     else:

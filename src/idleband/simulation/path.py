@@ -58,15 +58,19 @@ def new_path(scenario: Scenario, seed: int, replication: int, theta: Floats) -> 
     contexts = np.zeros(K * d)
     context_rng = stream(seed, replication, CONTEXTS)
     recording, errors, drift = scenario.recording, scenario.sensing_errors, scenario.perturbation.drift
-    # Recorded contexts start where the trace starts, or at a point that depends on the replication.
-    shift = recording.first_slot(replication) / recording.T if recording else (replication * GOLDEN) % 1.0
+    first = 0
+    if scenario.contexts.recorded is not None:
+        rows = len(scenario.contexts.recorded)
+        first = int((replication * GOLDEN) % 1.0 * rows)
+        if recording is not None and rows == recording.T:  # contexts of the same slots
+            first = recording.first_slot(replication)
     ends = np.stack([theta, scenario.last_theta(seed, replication)]) if drift else np.zeros((0, 0, 0))
     return SamplePath(
         state_rng=stream(seed, replication, STATES),
         context_rng=context_rng,
         sensing_rng=stream(seed, replication, SENSING),
         process=new_channel_process(scenario, seed, replication),
-        context=new_context_process(scenario.contexts, K, context_rng, shift),
+        context=new_context_process(scenario.contexts, K, context_rng, first),
         h=padded(scenario.rewards, 0.0),
         good=padded(scenario.good, False),
         mean_h=scenario.mean_h,

@@ -197,6 +197,10 @@ def check_predicts(scenario: Scenario, configured: ConfiguredPolicy, T: int) -> 
         )
     if scenario.perturbation.kind == "none":
         raise InputError("scenario.perturbation.kind = none: there is nothing to learn; must be another model here")
+    if scenario.perturbation.drift:
+        raise InputError(
+            "scenario.perturbation.drift: fresh contexts need a perturbation that stays; leave it out here"
+        )
 
 
 def _one(
@@ -306,7 +310,7 @@ def learned_chains(result: Result, level: float = 0.95) -> "pandas.DataFrame":
     rows = []
     for replication, state in enumerate(result.state):
         mode, spread = state.chains.mode, state.chains.spread
-        for k, P in enumerate(result.scenario.transition):
+        for k, P in enumerate(result.scenario.marginal_transition):
             if len(P) != 2:
                 continue
             row: dict[str, Any] = {"replication": replication, "channel": k}

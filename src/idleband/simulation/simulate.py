@@ -138,8 +138,10 @@ def record_slots(
         "good": np.zeros(shape, np.bool_),
         "perturbation": np.zeros(shape),
         "expected_reward": np.zeros(shape),
-        "reward": np.full(shape, np.nan),  # of picked channels
+        "reward": np.full(shape, np.nan),  # of picked channels, less the costs of sensing and switching
     }
+    if scenario.sensing_errors is not None:
+        columns["observed"] = np.zeros(shape, np.int64)
     contexts = np.zeros((*shape, d))
     rows = scenario.available
     for i in range(replications):
@@ -155,8 +157,12 @@ def record_slots(
             columns["good"][i, t] = good
             columns["perturbation"][i, t] = path.n
             columns["expected_reward"][i, t] = path.expected
+            if path.errors:
+                columns["observed"][i, t] = path.observed
             for k in picks:
-                columns["reward"][i, t, k] = reward(path.reward, state_reward(path, k, path.s[k]), good[k], path.n[k])
+                earned = reward(path.reward, state_reward(path, k, path.s[k]), good[k], path.n[k])
+                switched = t > 0 and not columns["picked"][i, t - 1, k]
+                columns["reward"][i, t, k] = path.factor * earned - path.switching_cost * switched
             contexts[i, t] = path.x
     places = np.indices(shape).reshape(3, -1)
     table = {"replication": places[0], "t": places[1] + 1, "channel": places[2]}

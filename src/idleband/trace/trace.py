@@ -23,6 +23,8 @@ from idleband.trace.threshold import ThresholdRule, reward_rule, sample_step
 if TYPE_CHECKING:
     import pandas as pd
 
+    from idleband.trace.fit.fit import TraceFit
+
 
 class Runs(NamedTuple):
     """Consecutive runs of a channel in the same state."""
@@ -437,6 +439,49 @@ class Trace:
         (0.5, 0.5)
         """
         return statistics_of([self.busy], self.K, self.slot_s, self.channel_names)
+
+    def fit(
+        self, *, users: int | None = None, name: str | None = None, model: str = "auto", seed: int = 0
+    ) -> "TraceFit":
+        """Fit channel models to the trace and choose one for a scenario file.
+
+        Parameters
+        ----------
+        users
+            Channels to assign per slot in the scenario; by default a fifth of the channels, at least one.
+        name
+            Name of the scenario.
+        model
+            "auto" chooses by log-loss on held-out parts of the trace. "markov", "semi-markov" and "regimes" (common to
+            all channels) set the model.
+        seed
+            Seed of permutation tests and of the simulated traces that the fit is compared with.
+
+        Returns
+        -------
+        TraceFit
+            p01 and p10 with intervals, tests of dwell times, hazards by age, change points, correlation, the chosen
+            model, and a verdict in words. `save` writes the scenario file.
+
+        Raises
+        ------
+        InputError
+            If the trace has fewer than 10 slots, or a value is out of range.
+
+        Examples
+        --------
+        >>> import idleband as ib, numpy as np
+        >>> rng = np.random.Generator(np.random.PCG64(0))
+        >>> fit = ib.Trace.from_arrays(busy=rng.random((60, 2)) < 0.3).fit(users=1)
+        >>> fit
+        TraceFit(2 channels, 60 slots: markov, trust low)
+        >>> channel = fit.channels[0]
+        >>> bool(channel.p10.low < channel.p10.probability < channel.p10.high)
+        True
+        """
+        from idleband.trace.fit.fit import fit_trace
+
+        return fit_trace(self.busy, self.metadata, users=users, name=name, model=model, seed=seed)
 
     # --- derived traces ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,51 @@
+"""A recommendation as text for a terminal of 80 columns."""
+
+from idleband.advice.advise import Advice, PolicyReplay
+from idleband.reporting.text import definitions, paragraph, table
+
+LEGEND = definitions(
+    [
+        ("of genie", "reward as a share of the genie's, which knows in advance which channels are idle"),
+        ("behind", "reward per slot of the best policy minus that of this one, with its 95% interval"),
+        ("collisions", "share of plays on a channel with a primary user"),
+    ]
+)
+ONE_RECORDING = (
+    "This is one recording. The intervals say how much the differences vary along it, not how other bands or other days"
+    " differ from it."
+)
+
+
+def advice_text(advice: Advice) -> str:
+    """Return the recommendation with the table that it is based on."""
+    rows = [["policy", "of genie", "behind", "interval", "collisions"]]
+    rows += [_row(one, one.label == advice.recommended) for one in advice.replays]
+    trace = advice.trace
+    low, high = float(trace.occupancy.min()), float(trace.occupancy.max())
+    facts = [
+        ("trace", f"{trace.T:,} slots of {trace.slot_s:g} s, {trace.K} channels, busy {low:.0%} to {high:.0%}"),
+        ("busy", trace.threshold_rule),
+        *((name, f"{share:.2%} of the genie's reward") for name, share in advice.references.items()),
+    ]
+    parts = [
+        definitions(facts),
+        f"{advice.users} of {trace.K} channels per slot, replayed from {advice.study.results[0].replications} starting"
+        " points:",
+        table(rows),
+        LEGEND,
+        paragraph(ONE_RECORDING),
+    ]
+    if advice.fit is not None:
+        parts.append(paragraph(f"Fitted scenario: {advice.fit.verdict.headline}"))
+    parts += [
+        paragraph(f"Recommended: {advice.recommended}. {advice.reason}"),
+        "  " + advice.command,
+    ]
+    return "\n\n".join(parts)
+
+
+def _row(one: PolicyReplay, recommended: bool) -> list[str]:
+    behind = interval = "-"
+    if one.behind is not None:
+        behind, interval = f"{one.behind.mean:.4f}", f"{one.behind.low:.4f} to {one.behind.high:.4f}"
+    return [one.label + " *" * recommended, f"{one.share_of_genie:.2%}", behind, interval, f"{one.collisions:.2%}"]

@@ -1,0 +1,1 @@
+"""Fit of channel models to a trace: estimates with intervals, tests, and a scenario file."""
