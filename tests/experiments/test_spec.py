@@ -132,7 +132,7 @@ def test_round_trip_through_a_file(tmp_path: Path, scenario: ib.Scenario) -> Non
         ({"horizon": 1e30}, "experiment.horizon = 1e\\+30"),
         ({"horizon": 0.5}, "experiment.horizon = 0.5"),
         ({"horizon": True}, "experiment.horizon = True"),
-        ({"horizon": None}, "experiment.horizon = None"),
+        ({"horizon": "long"}, "experiment.horizon = long"),
         ({"horizon": float("inf")}, "experiment.horizon = inf"),
         ({"replications": 0}, "experiment.replications = 0"),
         ({"replications": 10**6 + 1}, "experiment.replications = 1000001"),

@@ -8,16 +8,28 @@ from idleband.errors import InputError, unknown
 from idleband.scenario.build import scenario
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.scenario import Scenario
+from idleband.scenario.table import MAX_CHANNELS
+
+FILES = (".toml", ".parquet")  # endings of scenario files and trace files
 
 
-def read_scenario(what: str, model: str | None = None) -> Scenario:
-    """Return a preset or the scenario of a file, under another perturbation model if one is given.
+def read_scenario(what: str, model: str | None = None, users: str | None = None) -> Scenario:
+    """Return a preset, the scenario of a file, or a trace that is replayed.
 
-    With another model it is another scenario, whose name ends in the name of the model.
+    `users` replaces the scenario's, and must be given for a trace. With another perturbation model it is another
+    scenario, whose name ends in the name of the model.
     """
-    if not what.endswith(".toml") and what not in PRESETS:
-        raise unknown("scenario", what, [*PRESETS, "FILE.toml"])
-    found = scenario(what)
+    if not what.endswith(FILES) and what not in PRESETS:
+        if Path(what).is_file():
+            raise InputError(
+                f"{what}: must end in {' or '.join(FILES)}; a recording in another format becomes a trace with"
+                f" `idleband trace import {what} --out TRACE.parquet`"
+            )
+        raise unknown("scenario", what, [*PRESETS, "FILE.toml", "TRACE.parquet"])
+    changes = {} if users is None else {"users": validation.whole(users, "--users", 1, MAX_CHANNELS)}
+    if what.endswith(".parquet") and not changes:
+        raise InputError(f"--users: must be given for a trace ({what}): the number of channels to select in a slot")
+    found = scenario(what, **changes)
     if model is None or model == found.perturbation.kind:
         return found
     return scenario(found, perturbation=model, name=f"{found.name}-{model.rpartition(':')[2]}")
@@ -31,7 +43,7 @@ def preset_range(what: str) -> list[str]:
     """
     first, dots, last = what.partition("..")
     presets = list(PRESETS)
-    if not dots or what.endswith(".toml"):
+    if not dots or what.endswith(FILES):
         return [what]
     if first not in PRESETS or last not in PRESETS or presets.index(first) > presets.index(last):
         raise InputError(f"scenario {what}: must be FIRST..LAST, two of {', '.join(presets)} in this order")

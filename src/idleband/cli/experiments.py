@@ -21,7 +21,7 @@ from idleband.paper.folder import SETTINGS
 from idleband.policies.registry import POLICIES, policy
 from idleband.reporting.plots import learned_figure, regret_figure, reward_figure, save_figure
 from idleband.reporting.prediction_error import learned_rows, learned_text
-from idleband.reporting.ranking import LEGEND, ranking_csv, ranking_figure, ranking_json, ranking_text
+from idleband.reporting.ranking import legend, ranking_csv, ranking_figure, ranking_json, ranking_text
 from idleband.reporting.study import study_json, study_text
 from idleband.simulation.prediction_error import DEFAULT_SLOTS, check_predicts, learned_csv
 from idleband.simulation.prediction_error import learned as learn
@@ -40,10 +40,11 @@ def run(options: argparse.Namespace) -> None:
     policies = [policy(text) for text in options.policy or ()]
     if options.what.endswith(".toml"):
         spec = read_experiment(Path(options.what), policies, **size)
-        if options.perturbation is not None:
-            spec = replace(spec, scenario=read_scenario(options.what, options.perturbation))
+        if options.perturbation is not None or options.users is not None:
+            spec = replace(spec, scenario=read_scenario(options.what, options.perturbation, options.users))
     else:
-        spec = experiment(read_scenario(options.what, options.perturbation), policies or every_policy(), **size)
+        scenario = read_scenario(options.what, options.perturbation, options.users)
+        spec = experiment(scenario, policies or every_policy(), **size)
     out = output_folder(options, spec.scenario.name)
     threads = thread_count(options)
 
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
 def compare(options: argparse.Namespace) -> None:
     """Run several policies on one or more scenarios and rank them."""
     names = [name for what in options.what for name in preset_range(what)]
-    scenarios = [read_scenario(name, options.perturbation) for name in dict.fromkeys(names)]
+    scenarios = [read_scenario(name, options.perturbation, options.users) for name in dict.fromkeys(names)]
     for scenario in scenarios:
         if [other.name for other in scenarios].count(scenario.name) > 1:
             raise InputError(f"scenario {scenario.name}: two scenarios have this name; change one of them")
@@ -98,7 +99,7 @@ def compare(options: argparse.Namespace) -> None:
     _print_notes([result for result in studies[0].results if result.label in labels])
     for table in tables:
         print(ranking_text(table), end="\n\n")
-    print(LEGEND, end="\n\n")
+    print(legend(rows), end="\n\n")
     for figure in figures[::2]:
         print(f"figure:  {figure}  (and .svg)")
     print(f"table:   {out / 'ranking.csv'}")
@@ -106,7 +107,7 @@ def compare(options: argparse.Namespace) -> None:
 
 def learned(options: argparse.Namespace) -> None:
     """Compare predicted with true perturbations and print the errors."""
-    scenario = read_scenario(options.what, options.perturbation)
+    scenario = read_scenario(options.what, options.perturbation, options.users)
     policies = [policy(text) for text in options.policy or ("mp-lucb", "mp-nucb")]
     T, R, seed = check_size(scenario, options.horizon, options.replications, options.seed, DEFAULT_SLOTS)
     experiment(scenario, policies, T, R, seed)  # refuses policies that are given twice or do not fit the scenario

@@ -38,7 +38,7 @@ def show(options: argparse.Namespace) -> None:
     from idleband.reporting.card import card, card_text
 
     seed = validation.whole(options.seed, "--seed", 0, 2**63 - 1)
-    data = card(read_scenario(options.what, options.perturbation), seed)
+    data = card(read_scenario(options.what, options.perturbation, options.users), seed)
     print(json.dumps(data, indent=1) if options.json else card_text(data))
 
 
@@ -46,7 +46,7 @@ def cost(options: argparse.Namespace) -> None:
     """Print the regret per slot of a fixed set of channels."""
     from idleband.cli.arguments import read_scenario
 
-    scenario = read_scenario(options.what)
+    scenario = read_scenario(options.what, users=options.users)
     channels = [channel.strip() for channel in options.channels.split(",")]
     regret = scenario.cost(channels)
     if options.json:

@@ -25,7 +25,7 @@ FORMATS = (
 # Models of `trace fit`; the same as idleband.trace.fit.fit.MODELS.
 MODELS = ("auto", "markov", "semi-markov", "regimes")
 
-SCENARIO = "SCENARIO|FILE.toml"
+SCENARIO = "SCENARIO|FILE.toml|TRACE.parquet"
 POLICY = "NAME[:key=value,...]"
 
 
@@ -98,7 +98,7 @@ def _add_experiments(commands: Any) -> None:
         commands, "run", "run an experiment from a preset or a TOML file",
         "The same command continues an interrupted experiment; with more policies or replications it extends it.",
     )  # fmt: skip
-    run.add_argument("what", metavar=SCENARIO, help="a preset, S1 to S4, or an experiment file")
+    run.add_argument("what", metavar=SCENARIO, help="a preset, S1 to S4, an experiment file, or a trace to replay")
     _add_policy(run, "default: those of the file, or all policies of the package")
     run.add_argument(
         "--horizon", metavar="T", help="number of slots (default 1e5, or the length of a trace; at most 1e10)"
@@ -116,7 +116,7 @@ def _add_experiments(commands: Any) -> None:
     )  # fmt: skip
     compare.add_argument(
         "what", metavar=SCENARIO, nargs="+",
-        help="presets (S1, or S1..S4 for a range), or files, of which the [scenario] is used",
+        help="presets (S1, or S1..S4 for a range), files, of which the [scenario] is used, or traces to replay",
     )  # fmt: skip
     compare.add_argument("--all", action="store_true", help="rank every policy of the package")
     _add_policy(compare, f"may be combined with --all; default: {', '.join(SHORTLIST)}")
@@ -134,6 +134,7 @@ def _add_experiments(commands: Any) -> None:
     _add_scale(plot)
 
     for command in (run, compare, learned):
+        _add_users(command)
         _add_perturbation(command)
         _add_json(command)
 
@@ -284,10 +285,12 @@ def _add_information(commands: Any) -> None:
     show = _add(commands, "show", "describe a scenario: channels, means, best channels, upper bound")
     show.add_argument("what", metavar=SCENARIO)
     show.add_argument("--seed", metavar="N", default="0", help="seed of the theta shown, if it is drawn (default 0)")
+    _add_users(show)
     _add_perturbation(show)
     cost = _add(commands, "cost", "compute the regret per slot of a fixed set of channels, without perturbation")
     cost.add_argument("what", metavar=SCENARIO)
     cost.add_argument("channels", metavar="CHANNELS", help="M channels by name or index from 0: ch1,ch2 or 0,1")
+    _add_users(cost)
     bench = _add(commands, "bench", "measure the speed of every policy on this machine")
     for command in (scenarios, policies, show, cost, bench):
         _add_json(command)
@@ -324,6 +327,13 @@ def _add_scale(command: Parser) -> None:
         "--scale", metavar="SCALE", default=SCALES[0],
         help="what the figure shows: reward (default), reward per slot and paired differences to the best policy;"
         " or paper, regret divided by M ln t as in the paper's figure 1",
+    )  # fmt: skip
+
+
+def _add_users(command: Parser) -> None:
+    command.add_argument(
+        "--users", metavar="M",
+        help="channels to select in a slot, instead of the scenario's number; must be given for a trace",
     )  # fmt: skip
 
 

@@ -46,6 +46,7 @@ class Row:
     gap_closed: float  # nan if not defined
     gap_closed_pm: float
     share_of_bound: float  # nan without an upper bound above 0
+    share_of_genie: float  # nan without a genie's reward above 0
     regret_static: float
     regret_contextual: float
     regret_genie: float
@@ -55,6 +56,7 @@ class Row:
     suboptimal_contextual: float
     collisions: float
     microseconds: float  # processor time per slot, the simulated environment included
+    block_reference: float  # reward of the best fixed set per block of the replayed trace; nan without one
     interval: str  # method of the intervals
     blocks: int  # of the replayed recording, over which intervals are; 0: they are over replications
 
@@ -80,6 +82,8 @@ def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
     best = max(learners, key=lambda label: rewards[label].mean, default=None)
     oracles = [rewards[name] for name in ORACLES if name in rewards]
     oracle = max(oracles, key=lambda reward: reward.mean, default=None)
+    replayed = study.scenario.recording is not None and bool(results)
+    per_block = results[0].block_reference() if replayed else math.nan
     rows = []
     for result in results:
         reward = rewards[result.label]
@@ -90,6 +94,7 @@ def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
             behind, behind_pm = difference.mean, _finite(difference.half_width)
         mean = reward.interval()
         gap, gap_pm = gap_closed(reward, rewards.get(BASELINE), oracle)
+        genie = float((last["regret_genie"] + last["reward"]).mean())
         bound = float((last["regret_bound"] + last["reward"]).mean())
         rows.append(
             Row(
@@ -110,6 +115,8 @@ def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
                 microseconds=1e6 * float(np.mean(result.seconds)) / result.horizon
                 if result.seconds is not None
                 else math.nan,
+                share_of_genie=mean.mean / genie if genie > 0.0 else math.nan,
+                block_reference=per_block,
                 interval=mean.method,
                 blocks=mean.blocks,
                 **{

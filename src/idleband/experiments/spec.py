@@ -42,13 +42,20 @@ class Experiment:
         """The references and each policy, on every replication."""
         return [Task(configured, i) for i in range(self.replications) for configured in (None, *self.policies)]
 
-    def to_table(self, where: Mapping[str, str] | None = None, model: str | None = None) -> dict[str, Any]:
+    def to_table(
+        self,
+        where: Mapping[str, str] | None = None,
+        model: str | None = None,
+        files: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         """Return the complete experiment as it is written to a file.
 
         `where` maps labels of policies from a user's file to file.py:name; `model` is the same for the perturbation
-        model.
+        model. `files` are the names of the files of the trace and the context.
         """
         where, scenario = where or {}, self.scenario.to_dict()
+        for key, file in (files or {}).items():
+            scenario[key]["file"] = file
         if model is not None:
             scenario["perturbation"]["kind"] = model
         return {

@@ -1,6 +1,7 @@
 """Results folders: store finished tasks, resume an experiment, write and read its tables.
 
-    DIR/experiment.toml    the complete experiment; policies/ and models/ contain copies of users' files
+    DIR/experiment.toml    the complete experiment; policies/ and models/ contain copies of users' files, traces/ and
+                           contexts/ those of recordings that are replayed
     DIR/tasks/KEY.npz      one finished task each; KEY is a hash of everything that determines its numbers
     DIR/times.csv          processor time of each task
     DIR/results.parquet    the tidy table
@@ -28,12 +29,12 @@ import numpy.typing as npt
 import tomli_w
 
 from idleband import validation
-from idleband.durable import TEMPORARY, write_durably
+from idleband.durable import TEMPORARY, write_durably, writing_durably
 from idleband.errors import InputError
 from idleband.experiments.spec import Experiment, read_experiment
 from idleband.kernels.compile import source_hash
 from idleband.policies.registry import ConfiguredPolicy
-from idleband.scenario.build import read_toml
+from idleband.scenario.build import read_toml, with_data_files
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.table import from_table
 from idleband.scenario.user_models import stored_model
@@ -49,6 +50,7 @@ except ImportError:  # no file locks on this system: two processes can use one f
 
 SCHEMA = 1
 TASKS, TASKS_0_1 = "tasks", "units"
+TRACES, CONTEXTS = "traces", "contexts"
 TIMES = "times.csv"
 TABLES = ("results.parquet", "plays.parquet")
 
@@ -121,11 +123,12 @@ class Store:
         return result
 
     def write_experiment(self, experiment: Experiment) -> None:
-        """Write experiment.toml and copies of the users' files that it refers to."""
+        """Write experiment.toml and copies of the files that it refers to, so that the folder can be moved."""
         copies = {c.label: self._copy("policies", c.policy.name, c.policy.source) for c in experiment.policies}
         where = {label: copy for label, copy in copies.items() if copy is not None}
         model = experiment.scenario.perturbation.model
-        table = experiment.to_table(where, self._copy("models", model.name, model.source))
+        copy = self._copy("models", model.name, model.source)
+        table = experiment.to_table(where, copy, self._copy_recordings(experiment.scenario))
         write_durably(self.folder / "experiment.toml", tomli_w.dumps(table).encode())
 
     def _copy(self, kind: str, name: str, source: str | None) -> str | None:
@@ -138,6 +141,22 @@ class Store:
         if not (self.folder / copy).exists():
             write_durably(self.folder / copy, text)
         return f"{copy.as_posix()}:{name}"
+
+    def _copy_recordings(self, scenario: Scenario) -> dict[str, str]:
+        """Write the trace and the recorded contexts, as they were used, once; return the names of the copies."""
+        copies: dict[str, Path] = {}
+        recording, contexts = scenario.recording, scenario.contexts
+        if recording is not None:
+            stem = Path(recording.file).stem.split("@")[0] or "trace"
+            copies["trace"] = Path(TRACES) / f"{stem}@{recording.digest[:12]}.parquet"
+            if not (self.folder / copies["trace"]).exists():
+                recording.trace.save(self.folder / copies["trace"])
+        if contexts.file:
+            copies["context"] = Path(CONTEXTS) / f"{Path(contexts.file).stem.split('@')[0]}@{contexts.digest[:12]}.npy"
+            if not (self.folder / copies["context"]).exists():
+                with writing_durably(self.folder / copies["context"]) as file:
+                    np.save(file, np.asarray(contexts.recorded))
+        return {key: path.as_posix() for key, path in copies.items()}
 
     def write_results(self, experiment: Experiment, results: Sequence[Result]) -> None:
         import pyarrow
@@ -193,7 +212,7 @@ def open_store(folder: Path, experiment: Experiment) -> Iterator[tuple[Store, Ex
             except OSError:
                 raise InputError(f"{folder}: in use by another run") from None
         merged = check_folder(folder, experiment)
-        for place in (folder, *(folder / part for part in (TASKS, "policies", "models"))):
+        for place in (folder, *(folder / part for part in (TASKS, "policies", "models", TRACES, CONTEXTS))):
             for leftover in place.glob(f"{TEMPORARY}*"):  # of a run that was killed, as this process has the lock
                 leftover.unlink(missing_ok=True)
         yield Store(folder), merged
@@ -295,7 +314,7 @@ def read_results(folder: Path) -> tuple[Scenario, int, list[Result], bool]:
     data = read_toml(folder / "experiment.toml")
     validation.whole(data.get("schema"), f"{folder / 'experiment.toml'}: schema", 1, SCHEMA)
     table = validation.table(data.get("scenario"), f"{folder / 'experiment.toml'}: scenario")
-    scenario = from_table(table, stored_model, stored=True)
+    scenario = from_table(with_data_files(table, folder), stored_model, stored=True)
     size = validation.table(data.get("experiment"), f"{folder / 'experiment.toml'}: experiment")
     seed = validation.whole(size.get("seed"), f"{folder / 'experiment.toml'}: experiment.seed", 0, MAX_SEED)
     curves, plays = (_checked(folder, name) for name in TABLES)

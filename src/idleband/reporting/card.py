@@ -5,9 +5,15 @@ from typing import Any
 import numpy as np
 
 from idleband.channels import channel_label
+from idleband.reporting.process import context_text, process_facts
 from idleband.reporting.text import definitions, paragraph, table
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.upper_bound import bound
+
+LONG_RUN = (
+    "p01, p10: long-run shares of transitions from busy to idle and from idle to busy; channels are not independent"
+    " Markov chains."
+)
 
 
 def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
@@ -19,13 +25,9 @@ def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
     means, error = scenario.mean_rewards(theta)
     clear, clear_error = scenario.probabilities_below(theta, 1.0)
     means_without = scenario.table_means
-    long_run: dict[str, Any] = {}
-    if scenario.two_state and not scenario.markov:
-        P = np.array(scenario.marginal_transition)
-        long_run = {"long_run_p01": P[:, 0, 1].tolist(), "long_run_p10": P[:, 1, 0].tolist()}
     return {
         **scenario.to_dict(),
-        **long_run,
+        **_process_data(scenario),
         "channels": scenario.K,
         "theta": theta.tolist() if len({tuple(row) for row in theta.tolist()}) > 1 else theta[0].tolist(),
         "theta_drawn": scenario.perturbation.drawn,
@@ -45,13 +47,34 @@ def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
     }
 
 
+def _process_data(scenario: Scenario) -> dict[str, Any]:
+    """Return what the table of a scenario leaves open where channels are not plain Markov chains."""
+    data: dict[str, Any] = {}
+    recording, dwell = scenario.recording, scenario.dwell
+    if scenario.channel_names:
+        data["channel_names"] = list(scenario.channel_names)
+    if recording is not None:
+        about = recording.trace.metadata
+        data["trace"] = {
+            "file": recording.file, "slots": recording.T, "slot_s": about.slot_s, "block": recording.block,
+            "blocks": recording.blocks, "threshold_rule": about.threshold_rule, "digest": recording.digest,
+        }  # fmt: skip
+    if dwell is not None:
+        data["mean_dwell"] = {state: [one.mean for one in getattr(dwell, state)] for state in ("good", "bad")}
+    if scenario.two_state and not scenario.markov:
+        P = np.array(scenario.marginal_transition)
+        data |= {"long_run_p01": P[:, 0, 1].tolist(), "long_run_p10": P[:, 1, 0].tolist()}
+    return data
+
+
 def card_text(data: dict[str, Any]) -> str:
     """Return the description for a terminal of 80 columns."""
     model = data["perturbation"]
     strength = ", ".join(f"{k} = {v}" for k, v in model.items() if k not in ("kind", "theta", "per_channel"))
     facts = [
         ("sensing", f"{data['sensing']}; feedback {data['feedback']}; reward {data['reward']}"),
-        ("contexts", _contexts(data["context"])),
+        *process_facts(data),
+        ("contexts", context_text(data["context"])),
         (
             "perturbation",
             f"{model['kind'].rpartition(':')[2]}: {data['model']}{'; ' + strength if strength else ''}",
@@ -61,68 +84,48 @@ def card_text(data: dict[str, Any]) -> str:
     if model["kind"] != "none" and not isinstance(theta[0], list) and len(theta) <= 17:
         drawn = " (drawn for replication 0 of this seed)" if data["theta_drawn"] else ""
         facts.append(("theta", "[" + ", ".join(f"{x:.3f}" for x in theta) + f"]{drawn}"))
-    facts += _settings(data)
     if "availability" in data:
         facts.append(("availability", "changes over time; the best channels below are chosen among all"))
     names, users = data.get("channel_names", ()), data["users"]
     lines = [f"{data['name']}: {data['channels']} channels, {users} assigned per slot", definitions(facts)]
     lines += ["", table(_channel_rows(data), left=2 if names else 1), ""]
-    for what in ("without", "with"):
+    if "long_run_p01" in data:
+        lines.append(paragraph(LONG_RUN))
+    for what in ("without",) if _undisturbed(data) else ("without", "with"):
         labels = ", ".join(channel_label(k, names) for k in data[f"best_{what}_perturbation"])
-        lines.append(paragraph(f"* best {users} {what} perturbation: {labels}", 2))
+        when = "over the whole trace" if _undisturbed(data) else f"{what} perturbation"
+        lines.append(paragraph(f"* best {users} {when}: {labels}", 2))
     bounds = data["bound_without_perturbation"], data["bound_with_perturbation"]
     if None not in bounds:
         lines.append(
             "upper bound on the long-run reward per slot of policies that observe played\n"
             f"channels only: {bounds[0]:.3f} without perturbation, {bounds[1]:.3f} with it"
         )
-    if "long_run_p01" in data:
-        lines.append("p01 and p10 are long-run shares of transitions (not independent Markov chains)")
     errors = {"perturbed": data["mean_standard_error"], "P(n<1)": data["clear_standard_error"]}
     lines += [f"{what}: estimated from a sample, standard error {error:.1g}" for what, error in errors.items() if error]
     return "\n".join(lines)
 
 
-def _contexts(table: dict[str, Any]) -> str:
-    more = "".join(f", {key} {table[key]}" for key in ("correlation", "margin", "file") if key in table)
-    return f"{table['kind']}, {table['dimension']} dimensions{more}"
-
-
-def _settings(data: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what differs from independent Markov channels that are observed without errors and cost."""
-    facts = []
-    if "dwell" in data:
-        kinds = {state: sorted({one["kind"] for one in data["dwell"][state]}) for state in ("good", "bad")}
-        facts.append(("dwell times", "; ".join(f"{state} {', '.join(names)}" for state, names in kinds.items())))
-    if "regimes" in data:
-        at = data["regimes"].get("at")
-        changes = "random changes" if at is None else f"changes in {len(at)} given slots, the first {at[0]}"
-        facts.append(("regimes", f"{len(data['regimes']['p01'])}, {changes}"))
-    if "trace" in data:
-        name, block = str(data["trace"]["file"]), data["trace"]["block"]
-        facts.append(("trace", f"{name}, blocks of {block} slots"))
-    for key in ("shocks", "correlation", "sensing_errors"):
-        if key in data:
-            values = {k: "per channel" if isinstance(v, list) and k != "channels" else v for k, v in data[key].items()}
-            facts.append((key.replace("_", " "), ", ".join(f"{k} = {v}" for k, v in values.items())))
-    if "sensing_time" in data:
-        facts.append(("sensing time", f"{data['sensing_time']:g} of a slot for each channel that a user senses"))
-    if "switching_cost" in data:
-        facts.append(("switching cost", f"{data['switching_cost']:g} for each channel not selected in the slot before"))
-    return facts
+def _undisturbed(data: dict[str, Any]) -> bool:
+    """Return whether a trace is replayed without perturbation: columns about it would only take space."""
+    return "trace" in data and data["perturbation"]["kind"] == "none"
 
 
 def _channel_rows(data: dict[str, Any]) -> list[list[str]]:
     """Return the table of channels: one row per channel below the headings."""
-    names, prefix = data.get("channel_names", ()), "long_run_" if "long_run_p01" in data else ""
-    two_state = f"{prefix}p01" in data
+    names, long_run = data.get("channel_names", ()), "long_run_p01" in data
+    two_state = long_run or "p01" in data
     best = {what: set(data[f"best_{what}_perturbation"]) for what in ("without", "with")}
     head = ["channel", *(["name"] if names else []), *(["p01", "p10"] if two_state else ["states"])]
-    rows = [[*head, "idle share" if two_state else "good share", "autocorr.", "mean", "perturbed", "P(n<1)"]]
+    head += ["idle share" if two_state else "good share", "autocorr.", "mean", "perturbed", "P(n<1)"]
+    rows = [head]
     for k in range(data["channels"]):
-        chain = [str(len(data["stationary"][k]))]
-        if two_state:
-            chain = [f"{data[f'{prefix}{key}'][k]:{'.4g' if prefix else 'g'}}" for key in ("p01", "p10")]
+        if long_run:
+            chain = [f"{data[f'long_run_{key}'][k]:.4g}" for key in ("p01", "p10")]
+        elif two_state:
+            chain = [f"{data['p01'][k]:g}", f"{data['p10'][k]:g}"]
+        else:
+            chain = [str(len(data["stationary"][k]))]
         rows.append(
             [
                 str(k),
@@ -135,4 +138,4 @@ def _channel_rows(data: dict[str, Any]) -> list[list[str]]:
                 f"{data['clear'][k]:.4f}",
             ]
         )
-    return rows
+    return [row[:-2] for row in rows] if _undisturbed(data) else rows

@@ -3,13 +3,13 @@
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from idleband.experiments.ranking import Row
+from idleband.experiments.ranking import ORACLES, Row
 from idleband.reporting.text import definitions, digits_for, table, with_half_width
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ KNOWLEDGE_COLOURS = {
 def ranking_text(rows: Sequence[Row]) -> str:
     """Return the ranking of one scenario as two tables that fit 80 columns."""
     first = rows[0]
+    replayed = _replayed(first)
     digits = digits_for([row.reward for row in rows])
-    rewards = [["policy", "reward", "behind", "gap closed", "of bound", "knows"]]
+    rewards = [["policy", "reward", "behind", "gap closed", "of genie" if replayed else "of bound", "knows"]]
     regrets = [name for name in SHOWN_REGRETS if math.isfinite(getattr(first, f"regret_{name}"))]
     details = [["policy", *(f"to {name}" for name in regrets), "collisions", "sub-optimal", "µs/slot"]]
     for row in rows:
@@ -40,7 +41,7 @@ def ranking_text(rows: Sequence[Row]) -> str:
                 with_half_width(row.reward, row.reward_pm, digits),
                 with_half_width(row.behind, row.behind_pm, digits),
                 with_half_width(100 * row.gap_closed, 100 * row.gap_closed_pm, 1, "%"),
-                with_half_width(100 * row.share_of_bound, math.nan, 1, "%"),
+                with_half_width(100 * (row.share_of_genie if replayed else row.share_of_bound), math.nan, 1, "%"),
                 "".join(letter for word, letter in KNOWLEDGE_LETTERS.items() if word in row.knows) or "-",
             ]
         )
@@ -53,35 +54,83 @@ def ranking_text(rows: Sequence[Row]) -> str:
                 with_half_width(row.microseconds, math.nan, 2),
             ]
         )
+    if replayed and not any(math.isfinite(row.gap_closed) for row in rows):
+        rewards = [[*cells[:3], *cells[4:]] for cells in rewards]
     count = f"{first.replications} replication{'s' * (first.replications > 1)}"
     head = f"{first.scenario}, perturbation {first.perturbation}: {count} of {first.horizon:,} slots; means per slot"
-    return f"{head}\n\n{table(rewards)}\n\nregret, collisions and sub-optimal plays per slot\n{table(details)}"
+    parts = [head]
+    if replayed:
+        blocks = f"{first.blocks} block{'s' * (first.blocks > 1)} of one recording"
+        method = f"{first.interval} over {blocks}" if math.isfinite(first.reward_pm) else f"none, {blocks}"
+        parts[0] += f"\nintervals: {method}"
+    parts.append(table(rewards))
+    if replayed:
+        references = {
+            "genie": first.reward + first.regret_genie,
+            "best fixed set per block": first.block_reference,
+            "best fixed set in hindsight": first.reward + first.regret_static,
+        }
+        parts.append(references_text(references, digits))
+    return "\n\n".join([*parts, f"regret, collisions and sub-optimal plays per slot\n{table(details)}"])
 
 
-LEGEND = definitions(
-    [
-        (
-            "behind",
-            "reward of the best learning policy minus reward of this one, on the same sample paths; policies that know"
-            " the parameters may be below 0",
-        ),
-        (
-            "gap closed",
-            "(reward - rca-m) / (oracle - rca-m), where oracle is the better of oracle-belief and oracle-whittle;"
-            ' "-" where these are not compared or the oracle is ahead of rca-m by less than 0.5%',
-        ),
-        ("of bound", "reward as a share of the upper bound for policies that observe played channels only"),
-        ("knows", "beside played states: C contexts, P parameters of the scenario, S states of all channels"),
-        ("to ...", "regret to the best fixed channels (static), to the genie, to the upper bound (bound)"),
-        ("collisions", "plays of a channel with a primary user"),
-        ("sub-optimal", "plays outside the best fixed set"),
-        ("µs/slot", "processor time, simulation of the channels included"),
-        (
-            "±",
-            "half width of a 95% interval; paired intervals for differences; Student t over replications or, where a"
-            " trace is replayed, a bootstrap over its blocks",
-        ),
-    ]
+def _replayed(row: Row) -> bool:
+    return math.isfinite(row.block_reference)
+
+
+def references_text(references: Mapping[str, float], digits: int) -> str:
+    """Return a table of the references of a replayed trace; the first is the genie."""
+    genie = next(iter(references.values()))
+    rows = [["reference", "reward", "of genie"]]
+    for name, value in references.items():
+        rows.append([name, f"{value:.{digits}f}", f"{value / genie:.1%}" if genie > 0.0 else "-"])
+    return table(rows)
+
+
+def legend(rows: Sequence[Row]) -> str:
+    """Return the explanations of the columns of rankings."""
+    replays, others = any(_replayed(row) for row in rows), any(not _replayed(row) for row in rows)
+    gap = any(math.isfinite(row.gap_closed) for row in rows)
+    terms = dict(LEGEND)
+    if not others:
+        for unused in ("of bound", *(() if gap else ("gap closed",))):
+            del terms[unused]
+    if replays:
+        terms |= {
+            "of genie": "reward as a share of that of the genie, which knows the states before it selects",
+            "fixed sets": "chosen in hindsight, for the whole recording (static) or anew for each block",
+            "±": "half width of a 95% interval, paired for differences: bootstrap over the blocks of the recording,"
+            " which is only one; another recording may differ by more",
+        }
+        if any(row.policy in ORACLES for row in rows):
+            terms["oracles"] = (
+                "know the long-run p01 and p10 of the recording, not how it departs from a Markov chain; other policies"
+                " may exceed them"
+            )
+    return definitions(list(terms.items()))
+
+
+LEGEND = (
+    (
+        "behind",
+        "reward of the best learning policy minus reward of this one, on the same sample paths; policies that know"
+        " the parameters may be below 0",
+    ),
+    (
+        "gap closed",
+        "(reward - rca-m) / (oracle - rca-m), where oracle is the better of oracle-belief and oracle-whittle;"
+        ' "-" where these are not compared or the oracle is ahead of rca-m by less than 0.5%',
+    ),
+    ("of bound", "reward as a share of the upper bound for policies that observe played channels only"),
+    ("knows", "beside played states: C contexts, P parameters of the scenario, S states of all channels"),
+    ("to ...", "regret to the best fixed channels (static), to the genie, to the upper bound (bound)"),
+    ("collisions", "plays of a channel with a primary user"),
+    ("sub-optimal", "plays outside the best fixed set"),
+    ("µs/slot", "processor time, simulation of the channels included"),
+    (
+        "±",
+        "half width of a 95% interval, Student t over replications; paired intervals for differences",
+    ),
 )
 
 

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from idleband.experiments.study import Study
+from idleband.reporting.ranking import references_text
 from idleband.reporting.text import digits_for, paragraph, table, with_half_width
 
 NOTE = (
@@ -13,28 +14,44 @@ NOTE = (
 )
 
 
+REPLAYED = (
+    "Means per slot, best first, ± half width of the 95% interval ({}). to best: paired difference to the first policy."
+    " regret: to the best fixed channels of the whole recording (static reference); below 0 is better. of genie: share"
+    " of the reward of the genie. collis.: plays of a channel with a primary user."
+)
+
+
 def study_text(study: Study) -> str:
     """Return the results of a study as a table that fits 80 columns."""
-    results = study.table(full=True)
+    results, replayed = study.table(full=True), study.scenario.recording is not None
     best = str(results.index[0])
     digits = digits_for([*results.reward, *results.regret_static])
-    rows = [["policy", "reward", "to best", "regret", "sub-opt.", "collis."]]
+    rows = [["policy", "reward", "to best", "regret", "of genie" if replayed else "sub-opt.", "collis."]]
     for label, row in results.iterrows():
         difference = study.difference(str(label), best, per_slot=True)
-        to_best = "" if label == best else with_half_width(difference.mean, difference.high - difference.mean, digits)
+        to_best = "" if label == best else with_half_width(difference.mean, difference.half_width, digits)
+        genie = row.reward + row.regret_genie
+        share = f"{row.reward / genie:.1%}" if genie > 0.0 else "-"
         rows.append(
             [
                 str(label),
                 with_half_width(row.reward, row.reward_pm, digits),
                 to_best,
                 f"{row.regret_static:.{digits}f}",
-                f"{row.suboptimal_static:.3f}",
+                share if replayed else f"{row.suboptimal_static:.3f}",
                 f"{row.collisions:.3f}",
             ]
         )
-    found = study.interval(best)
-    note = f"{NOTE} Intervals: {found.basis}." if found.blocks else NOTE
-    return f"{table(rows)}\n\n{paragraph(note)}"
+    if not replayed:
+        return f"{table(rows)}\n\n{paragraph(NOTE)}"
+    first = results.iloc[0]
+    references = {
+        "genie": float(first.reward + first.regret_genie),
+        "best fixed set per block": study[best].block_reference(),
+        "best fixed set in hindsight": float(first.reward + first.regret_static),
+    }
+    note = REPLAYED.format(study.interval(best).basis)
+    return f"{table(rows)}\n\n{references_text(references, digits)}\n\n{paragraph(note)}"
 
 
 def study_json(study: Study) -> list[dict[str, Any]]:

@@ -156,12 +156,8 @@ def read_toml(path: Path, contents: str = EXPERIMENT_FILE) -> dict[str, Any]:
     return data
 
 
-def located(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a scenario table from a file in this folder, with the files that it names relative to the folder."""
-
-    def place(kind: Any) -> Any:
-        return str(folder / kind) if isinstance(kind, str) and ".py:" in kind else kind
-
+def with_data_files(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a scenario table from a file in this folder, with its trace and contexts relative to the folder."""
     table = dict(table)
     for key in ("trace", "context"):
         entry = table.get(key)
@@ -169,6 +165,16 @@ def located(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             table[key] = str(folder / entry)
         elif isinstance(entry, Mapping) and isinstance(entry.get("file"), str):
             table[key] = {**entry, "file": str(folder / entry["file"])}
+    return table
+
+
+def located(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a scenario table from a file in this folder, with the files that it names relative to the folder."""
+
+    def place(kind: Any) -> Any:
+        return str(folder / kind) if isinstance(kind, str) and ".py:" in kind else kind
+
+    table = with_data_files(table, folder)
     given = table.get("perturbation")
     if isinstance(given, Mapping) and "kind" in given:
         return {**table, "perturbation": {**given, "kind": place(given["kind"])}}

@@ -71,6 +71,13 @@ class Recording:
         """Mean recorded reward of each channel; only for a trace with rewards."""
         return np.asarray(self.trace.reward.mean(axis=0), float)
 
+    def block_means(self, values: Any) -> Floats:
+        """Return the means of a layer, shape (T, K), in each block, shape (blocks, K); the last has the remainder."""
+        total = np.add.reduceat(values, np.arange(self.blocks) * self.block, axis=0, dtype=float)
+        slots = np.full(self.blocks, self.block)
+        slots[-1] += self.T - self.blocks * self.block
+        return np.asarray(total / slots[:, None])
+
     def state_rewards(self) -> tuple[Floats, ...]:
         """Return the mean recorded reward of each channel while busy and while idle; 0 and 1 where it never was."""
         found = []

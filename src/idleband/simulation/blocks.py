@@ -4,6 +4,9 @@ import numpy as np
 
 from idleband.arrays import Floats, Ints
 from idleband.scenario.recording import Recording
+from idleband.scenario.reward import HIGH, LOW
+from idleband.scenario.scenario import Scenario
+from idleband.simulation.path import path_parameters
 from idleband.simulation.statistics import Samples
 
 
@@ -38,3 +41,32 @@ def block_samples(recording: Recording, t: Ints, curve: Floats) -> Samples:
     count = np.bincount(blocks.ravel(), np.tile(slots, R), recording.blocks)
     run = count > 0
     return Samples(total[run] / count[run], R, count[run] / count.sum())
+
+
+def block_reference(scenario: Scenario, seed: int, t: Ints, replications: int) -> float:
+    """Return the mean reward per slot of the best fixed set of channels of each block, chosen in hindsight.
+
+    As in the static reference, rewards are means given the perturbation model.
+    """
+    recording = scenario.recording
+    assert recording is not None
+    blocks, slots = block_slots(recording, t, replications)
+    levels = [_best_of_blocks(scenario, recording, seed, i) for i in range(replications)]
+    return float(np.mean([level[row] @ slots for level, row in zip(levels, blocks, strict=True)])) / float(t[-1])
+
+
+def _best_of_blocks(scenario: Scenario, recording: Recording, seed: int, replication: int) -> Floats:
+    """Return the reward per slot of the best fixed set of each block, shape (blocks,)."""
+    theta, means = path_parameters(scenario, seed, replication)
+    if scenario.recorded_rewards:
+        change = recording.block_means(recording.trace.reward) - scenario.mean_h
+    else:
+        change = recording.block_means(recording.trace.idle) - recording.idle_share
+        if scenario.reward == "threshold":
+            clear, negative = (scenario.probabilities_below(theta, level)[0] for level in (1.0, 0.0))
+            change = change * (HIGH - LOW) * (clear - negative)
+        else:
+            change = change * np.array([h[1] - h[0] for h in scenario.rewards])
+    in_block = means + scenario.reward_factor * change
+    best = [-np.sort(-in_block[:, row], axis=1)[:, : scenario.users].sum(axis=1) for row in scenario.available]
+    return np.asarray(np.mean(best, axis=0))

@@ -10,11 +10,11 @@ import numpy as np
 
 from idleband import validation
 from idleband.arrays import Floats, Ints
-from idleband.errors import unknown
+from idleband.errors import InputError, unknown
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.upper_bound import bound
-from idleband.simulation.blocks import block_samples
+from idleband.simulation.blocks import block_reference, block_samples
 from idleband.simulation.loop import CURVES, REFERENCES
 from idleband.simulation.path import checkpoints, path_parameters
 from idleband.simulation.scheduler import Task, TaskResult
@@ -179,6 +179,12 @@ class Result:
         end = at % len(self.t) + 1
         found = block_samples(recording, self.t[:end], curve[:, :end])
         return found if per_slot else found * t
+
+    def block_reference(self) -> float:
+        """Return the mean reward per slot of the best fixed set of channels of each block of the replayed trace."""
+        if self.scenario.recording is None:
+            raise InputError(f"scenario {self.scenario.name}: replays no trace; there are no blocks")
+        return block_reference(self.scenario, self.seed, self.t, self.replications)
 
     def columns(self) -> dict[str, Any]:
         """Return the tidy table as a dict of columns, one row per replication and checkpoint."""
