@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 import idleband as ib
 from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
 
@@ -103,18 +105,80 @@ SCENARIOS: dict[str, ib.Scenario] = {
     ),
 }
 
+_TRACE = np.random.default_rng(0)
+
+# Settings beyond independent Markov chains that are observed without errors and cost.
+WORLDS: dict[str, ib.Scenario] = {
+    "dwell times": ib.scenario(
+        "S4", dwell={"good": {"kind": "weibull", "shape": 0.6}, "bad": {"kind": "negative-binomial", "shape": 3.0}}
+    ),
+    "random regimes": ib.scenario(
+        regimes={
+            "p01": [[0.1, 0.2, 0.3, 0.4, 0.9], [0.3, 0.3, 0.1, 0.1, 0.2]],
+            "p10": [[0.1, 0.1, 0.5, 0.3, 0.9], [0.6, 0.2, 0.1, 0.2, 0.1]],
+            "transition": [[0.95, 0.05], [0.1, 0.9]],
+        },
+        users=2,
+        context={"kind": "ar1", "correlation": 0.8, "margin": "normal", "dimension": 3},
+        perturbation={"clear": 0.8},
+    ),
+    "regimes at given slots": ib.scenario(
+        "S1",
+        regimes={"p01": [[0.1] * 10, [0.5] * 10], "p10": [[0.05 * k for k in range(1, 11)], [0.2] * 10], "at": [20]},
+        perturbation={"kind": "cosine", "drift": 100, "per_channel": True},
+    ),
+    "shocks, all sensed with errors": ib.scenario(
+        "S1",
+        shocks={"start": 0.05, "end": 0.2, "share": 0.6},
+        sensing="all",
+        sensing_errors={"missed": 0.1, "false_alarm": 0.2},
+        feedback="reward",
+        sensing_time=0.1,
+    ),
+    "correlated channels with costs": ib.scenario(
+        "S4",
+        users=3,
+        correlation={"common": 0.4, "neighbours": 0.5},
+        switching_cost=0.1,
+        sensing_time=0.05,
+        reward="additive",
+        context={"kind": "ar1", "correlation": 0.5},
+        perturbation={"clear": 0.8},
+    ),
+    "sensing errors": ib.scenario(
+        "S4", sensing_errors={"missed": [0.05 * k for k in range(10)], "false_alarm": 0.1}, reward="additive"
+    ),
+    "replay": ib.scenario(
+        name="replay",
+        trace=ib.Trace.from_arrays(busy=_TRACE.random((90, 6)) < 0.5, contexts=_TRACE.random((90, 6, 3))),
+        users=2,
+        perturbation={"clear": 0.9},
+        availability=[[1] * 6, [1, 0, 1, 1, 1, 1]],
+    ),
+    "replay of rewards": ib.scenario(
+        trace=ib.Trace.from_arrays(reward=_TRACE.random((90, 6))), users=2, reward="additive", switching_cost=0.1
+    ),
+}
+
+EVERY = SCENARIOS | WORLDS
+
+
+def world_of(label: str) -> str:
+    """Return the world in which a configured policy runs; they are dealt out in turn."""
+    return list(WORLDS)[list(CONFIGURED).index(label) % len(WORLDS)]
+
 
 def _pairs() -> list[tuple[str, str]]:
     """Return pairs of configured policy and scenario in which every module meets every scenario.
 
-    The scenarios are dealt out in turn to the configured policies of a module.
+    The scenarios are dealt out in turn to the configured policies of a module; each policy also runs in one world.
     """
     pairs = []
     names = list(SCENARIOS)
     for offset, labels in enumerate(LABELS_BY_MODULE.values()):
         for i in range(max(len(names), len(labels))):
             pairs.append((labels[i % len(labels)], names[(i + offset) % len(names)]))
-    return pairs
+    return pairs + [(label, world_of(label)) for label in CONFIGURED]
 
 
 PAIRS = _pairs()
@@ -130,11 +194,11 @@ def slots_interpreted(label: str) -> int:
 
 
 def scenario_interpreted(label: str) -> str:
-    """Return the scenario on which compiled and interpreted runs are compared: one of two in turn.
+    """Return the scenario on which compiled and interpreted runs are compared: one of two, or a world, in turn.
 
     The Whittle index of channels with long memory takes minutes to compute without compilation; the channels of S2 have
     none.
     """
     if CONFIGURED[label].values.get("value") == "whittle":
         return "S2"
-    return ("S1", "channels come and go")[list(CONFIGURED).index(label) % 2]
+    return ("S1", world_of(label), "channels come and go")[list(CONFIGURED).index(label) % 3]

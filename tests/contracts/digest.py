@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from idleband.simulation.run import PolicyRun
-from tests.contracts.configurations import CONFIGURED, SCENARIOS, scenario_interpreted, slots_interpreted
+from tests.contracts.configurations import CONFIGURED, EVERY, scenario_interpreted, slots_interpreted
 
 CUDA_SLOTS = 30
 
@@ -19,7 +19,7 @@ CUDA_SLOTS = 30
 def slot_by_slot(label: str) -> dict[str, Any]:
     """Return the picks and curves of a run, slot by slot."""
     slots = slots_interpreted(label)
-    run = PolicyRun.start(SCENARIOS[scenario_interpreted(label)], CONFIGURED[label], slots, seed=5, replication=1)
+    run = PolicyRun.start(EVERY[scenario_interpreted(label)], CONFIGURED[label], slots, seed=5, replication=1)
     picks = []
     for t in range(1, slots + 1):
         run.to(t)
@@ -32,7 +32,7 @@ def in_cuda(label: str) -> dict[str, Any]:
     from idleband.simulation.cuda import run_on_gpu
 
     slots = min(CUDA_SLOTS, slots_interpreted(label))
-    tally, _ = run_on_gpu(SCENARIOS[scenario_interpreted(label)], CONFIGURED[label], slots, seed=5, replications=2)
+    tally, _ = run_on_gpu(EVERY[scenario_interpreted(label)], CONFIGURED[label], slots, seed=5, replications=2)
     return {"plays": tally.plays.T.tolist(), "curves": tally.curves.transpose(2, 0, 1).tolist()}
 
 

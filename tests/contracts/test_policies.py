@@ -10,17 +10,22 @@ import numpy as np
 import pytest
 
 import idleband as ib
+from idleband.policies.registry import ConfiguredPolicy
 from idleband.scenario.reward import reward
+from idleband.simulation.environment import state_reward
 from idleband.simulation.run import PolicyRun
 from tests.allocator.helpers import loaded, state_of
 from tests.conftest import ROOT
 from tests.contracts.configurations import (
     CONFIGURED,
+    EVERY,
     ONE_PER_MODULE,
     PAIRS,
     SCENARIOS,
+    WORLDS,
     scenario_interpreted,
     slots_interpreted,
+    world_of,
 )
 from tests.contracts.digest import CUDA_SLOTS, slot_by_slot
 
@@ -46,7 +51,7 @@ def leaves(state: Any) -> list[np.ndarray]:
 @pytest.mark.parametrize(("label", "where"), PAIRS)
 def test_picks_are_valid_and_state_stays_finite(label: str, where: str) -> None:
     """A policy selects M distinct available channels in every slot (all, if fewer are available)."""
-    scenario, slots = SCENARIOS[where], 200
+    scenario, slots = EVERY[where], 200
     rows = scenario.available
     run = PolicyRun.start(scenario, CONFIGURED[label], slots, seed=1, replication=0)
     for t in range(1, slots + 1):
@@ -67,6 +72,7 @@ def test_same_seed_same_result_for_any_threads_and_segments(label: str) -> None:
     configured = CONFIGURED[label]
     one, two = (ib.simulate("S1", configured, horizon=600, replications=4, seed=9, threads=n) for n in (1, 2))
     other = ib.simulate("S1", configured, horizon=600, replications=4, seed=10)
+    check_threads_and_segments(EVERY[world_of(label)], configured)
     for column in one.curves:
         assert np.array_equal(one.curves[column], two.curves[column])
     assert np.array_equal(one.plays, two.plays)
@@ -74,6 +80,16 @@ def test_same_seed_same_result_for_any_threads_and_segments(label: str) -> None:
     whole = PolicyRun.start(ib.scenario("S1"), configured, 600, seed=9, replication=3)
     whole.to(600)  # in one piece, where simulate ran segments
     assert np.array_equal(whole.tally.curves[0], one.reward[3])
+
+
+def check_threads_and_segments(scenario: ib.Scenario, configured: ConfiguredPolicy) -> None:
+    one, two = (ib.simulate(scenario, configured, horizon=200, replications=2, seed=9, threads=n) for n in (1, 2))
+    for column in one.curves:
+        assert np.array_equal(one.curves[column], two.curves[column], equal_nan=True)
+    assert np.array_equal(one.plays, two.plays)
+    whole = PolicyRun.start(scenario, configured, 200, seed=9, replication=1)
+    whole.to(200)
+    assert np.array_equal(whole.tally.curves[0], one.reward[1])
 
 
 def test_compiled_equals_interpreted() -> None:
@@ -87,7 +103,7 @@ def test_simulated_cuda_kernel_gives_the_same_plays() -> None:
     for label, found in in_another_process(SIMULATED_GPU, "cuda", *ON_GPU).items():
         slots = min(CUDA_SLOTS, slots_interpreted(label))
         for replication in range(2):
-            scenario = SCENARIOS[scenario_interpreted(label)]
+            scenario = EVERY[scenario_interpreted(label)]
             run = PolicyRun.start(scenario, CONFIGURED[label], slots, seed=5, replication=replication)
             run.to(slots)
             assert found["plays"][replication] == run.tally.plays.tolist(), label
@@ -107,12 +123,13 @@ def test_allocator_on_a_sample_path_equals_simulate(label: str) -> None:
     """The decisions are those of the simulation and the state at the end is the same bit for bit, although the
     allocator is saved and loaded midway. With partial, late and missing reports the decisions stay valid."""
     turn = list(CONFIGURED).index(label)
-    for where in ("S1", LIVE_SCENARIOS[turn % len(LIVE_SCENARIOS)]):
-        check_as_simulated(label, SCENARIOS[where], slots=40)
+    for where in ("S1", LIVE_SCENARIOS[turn % len(LIVE_SCENARIOS)], LIVE_WORLDS[turn % len(LIVE_WORLDS)]):
+        check_as_simulated(label, EVERY[where], slots=40)
     check_with_irregular_reports(label, SCENARIOS["S1"], slots=40)
 
 
 LIVE_SCENARIOS = ("channels come and go", "reward feedback", "three states")
+LIVE_WORLDS = [name for name, world in WORLDS.items() if world.recording is None]  # traces must be files
 
 
 def check_as_simulated(label: str, scenario: ib.Scenario, slots: int) -> None:
@@ -122,7 +139,9 @@ def check_as_simulated(label: str, scenario: ib.Scenario, slots: int) -> None:
     for t in range(1, slots + 1):
         run.to(t)
         picks = tuple(run.tally.picks[: run.tally.picked[0]].tolist())
-        seen = world.s if run.tally.sensing else None
+        shown = world.observed if world.errors else world.s
+        genie = run.tally.sees_states
+        seen = (world.s if genie else shown) if run.tally.sensing else None
         decision = allocator.decide(world.x, available=rows[(t - 1) % len(rows)], states=seen)
         assert (decision.channels, decision.by) == (picks, "policy"), (
             label,
@@ -130,11 +149,11 @@ def check_as_simulated(label: str, scenario: ib.Scenario, slots: int) -> None:
             t,
             allocator.policy_failure,
         )
-        states = [int(world.s[k]) for k in picks]
+        states = [int(shown[k]) for k in picks]
         allocator.report(
             decision.request_id,
             rewards=[
-                reward(world.reward, world.h[k, s], world.good[k, s], world.n[k])
+                reward(world.reward, state_reward(world, k, s), world.good[k, s], world.n[k])
                 for k, s in zip(picks, states, strict=True)
             ],
             states=states,

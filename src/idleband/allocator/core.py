@@ -139,7 +139,7 @@ class AllocatorCore:
         self.slot = t
         if self._oldest <= t - s.patience:
             self._forget(t - s.patience)
-        perturbations = self._perturbations(request.contexts) if self._knows_parameters else self._not_measured
+        perturbations = self._perturbations(request) if self._knows_parameters else self._not_measured
         view = (t, request.users, request.contexts, allowed, request.sensed, perturbations)
         proposed, failure = self.supervisor.propose(view, terms, recorded)
         by, channels = POLICY, proposed
@@ -194,15 +194,14 @@ class AllocatorCore:
             return np.flatnonzero(allowed)[:users]
         return picks[:count]
 
-    def _perturbations(self, contexts: Floats) -> Floats:
+    def _perturbations(self, request: DecideRequest) -> Floats:
         """Return the perturbations that the scenario's model computes from the contexts, for an oracle."""
-        scenario, theta = self.settings.built_scenario, self.settings.theta
+        scenario, theta = self.settings.built_scenario, self.settings.theta(request.slot)
         assert scenario is not None  # the settings of an oracle have a scenario
-        assert theta is not None
         model = scenario.perturbation.model
-        found = np.empty(len(contexts))
+        found = np.empty(len(request.contexts))
         run = model.kernel.within if isinstance(model, UserModel) else perturb
-        run(model.number, theta, contexts, found, np.zeros(FAULT))
+        run(model.number, theta, request.contexts, found, np.zeros(FAULT))
         return found
 
     # --- report ------------------------------------------------------------------------------------------------------

@@ -67,6 +67,8 @@ class Settings:
         fallback = _built_in(own.get("fallback", "mp-ucb"), "fallback")
         incumbent = None if own.get("incumbent") is None else _built_in(own["incumbent"], "incumbent")
         if scenario is not None:
+            if scenario.recording is not None and not scenario.recording.file:
+                raise InputError("scenario.trace: is only in memory; save it with Trace.save and give the file")
             for key in DEFINED_BY_SCENARIO:
                 if own.get(key) is not None:
                     raise InputError(f"{key} = {shown(own[key])}: must be left out; the scenario defines it")
@@ -185,11 +187,17 @@ class Settings:
         )
 
     @cached_property
-    def theta(self) -> Floats | None:
-        """Parameters of the scenario's perturbation model, if there is a scenario."""
-        if self.built_scenario is None:
-            return None
-        return path_parameters(self.built_scenario, self.seed, self.replication)[0]
+    def _thetas(self) -> tuple[Floats, Floats]:
+        scenario = self.built_scenario
+        assert scenario is not None
+        return scenario.theta(self.seed, self.replication), scenario.last_theta(self.seed, self.replication)
+
+    def theta(self, slot: int) -> Floats:
+        """Return the parameters of the scenario's perturbation model in a slot; there must be a scenario."""
+        assert self.built_scenario is not None
+        first, last = self._thetas
+        drift = self.built_scenario.perturbation.drift
+        return first + min(1.0, slot / drift) * (last - first) if drift else first
 
     @cached_property
     def truth(self) -> Truth | None:

@@ -85,7 +85,7 @@ def mean_dwell(hazard: Floats) -> float:
     return float(survival[:-1].sum() + survival[-1] / hazard[-1])
 
 
-def _hazard(survival: Floats, mean: float) -> Floats:
+def _hazard(survival: Floats, mean: float) -> tuple[float, ...]:
     """Return the hazard of a distribution with P(dwell > a) = survival[a], a = 0, 1, ..., and the given mean."""
     negligible = survival < NEGLIGIBLE
     if negligible.any():
@@ -94,11 +94,11 @@ def _hazard(survival: Floats, mean: float) -> Floats:
     if survival[-1] > TAIL:  # the mean number of slots beyond the last age is known
         beyond = mean - float(survival[:-1].sum())
         hazard = np.append(hazard, min(1.0, float(survival[-1]) / beyond))
-    return np.asarray(hazard)
+    return tuple(hazard.tolist())
 
 
 @lru_cache(maxsize=4096)
-def _weibull(mean: float, shape: float) -> Floats:
+def _weibull(mean: float, shape: float) -> tuple[float, ...]:
     from scipy.special import gammaincc, gammaln  # slow to import
 
     log_age = np.log(np.maximum(np.arange(MAX_AGES), 1e-300))
@@ -127,7 +127,7 @@ def _weibull(mean: float, shape: float) -> Floats:
 
 
 @lru_cache(maxsize=4096)
-def _negative_binomial(mean: float, shape: float) -> Floats:
+def _negative_binomial(mean: float, shape: float) -> tuple[float, ...]:
     from scipy.special import betainc  # slow to import
 
     failure = (mean - 1.0) / (shape + mean - 1.0)
@@ -135,7 +135,7 @@ def _negative_binomial(mean: float, shape: float) -> Floats:
     return _hazard(np.concatenate([[1.0], betainc(ages, shape, failure)]), mean)
 
 
-def _mixture(weights: Floats, means: Floats) -> Floats:
+def _mixture(weights: Floats, means: Floats) -> tuple[float, ...]:
     shares, ages = weights / weights.sum(), np.arange(MAX_AGES)
     return _hazard((shares[:, None] * (1.0 - 1.0 / means[:, None]) ** ages).sum(axis=0), float(shares @ means))
 
@@ -158,8 +158,7 @@ def read_dwell_time(value: Any, field: str, mean: float | None = None, channel: 
         if key not in given:
             raise InputError(f"{field}.{key}{of} is missing: {kind} dwell times have {', '.join(KEYS[kind])}")
     numbers = {key: _parameter(key, given[key], f"{field}.{key}{of}") for key in KEYS[kind]}
-    hazard = _hazard_of(kind, numbers, field, of)
-    return DwellTime(kind, tuple(numbers.items()), tuple(float(h) for h in hazard))
+    return DwellTime(kind, tuple(numbers.items()), _hazard_of(kind, numbers, field, of))
 
 
 def _parameter(key: str, entry: Any, field: str) -> Any:
@@ -176,9 +175,9 @@ def _parameter(key: str, entry: Any, field: str) -> Any:
     return tuple(validation.number(x, f"{field}, entry {i}", low, high) for i, x in enumerate(values))
 
 
-def _hazard_of(kind: str, numbers: Mapping[str, Any], field: str, of: str) -> Floats:
+def _hazard_of(kind: str, numbers: Mapping[str, Any], field: str, of: str) -> tuple[float, ...]:
     if kind == "geometric":
-        return np.array([1.0 / numbers["mean"]])
+        return (1.0 / numbers["mean"],)
     if kind == "empirical":
         last = numbers["hazard"][-1]
         if last < 1.0 / MAX_MEAN:
@@ -186,13 +185,13 @@ def _hazard_of(kind: str, numbers: Mapping[str, Any], field: str, of: str) -> Fl
                 f"{field}.hazard{of}: the last value, {last:g}, holds for all longer ages; must be at least"
                 f" {1.0 / MAX_MEAN:g}"
             )
-        return np.array(numbers["hazard"])
+        hazard: tuple[float, ...] = numbers["hazard"]
+        return hazard
     if kind == "uniform":
         low, high = numbers["low"], numbers["high"]
         if low > high:
             raise InputError(f"{field}.high{of} = {high}: must be at least low = {low}")
-        ages = np.arange(1, high + 1)
-        return np.where(ages < low, 0.0, 1.0 / (high + 1 - np.maximum(ages, low)))
+        return tuple(0.0 if age < low else 1.0 / (high + 1 - age) for age in range(1, high + 1))
     if kind == "mixture":
         weights, means = np.array(numbers["weights"]), np.array(numbers["means"])
         if len(weights) != len(means):
@@ -201,7 +200,7 @@ def _hazard_of(kind: str, numbers: Mapping[str, Any], field: str, of: str) -> Fl
             raise InputError(f"{field}.weights{of}: all are 0; at least one must be above 0")
         return _mixture(weights, means)
     if numbers["mean"] == 1.0:
-        return np.array([1.0])
+        return (1.0,)
     make = _weibull if kind == "weibull" else _negative_binomial
     return make(numbers["mean"], numbers["shape"])
 

@@ -195,7 +195,7 @@ def _process(table: Mapping[str, Any]) -> _Process:
     if "p01" in table or "p10" in table:
         transition = _channels({**table, "rewards": None}, "threshold", _Process())[1]
         K = len(transition)
-        means = {"bad": [1.0 / P[0, 1] for P in transition], "good": [1.0 / P[1, 0] for P in transition]}
+        means = {"bad": [1.0 / float(P[0, 1]) for P in transition], "good": [1.0 / float(P[1, 0]) for P in transition]}
     return _Process(dwell=read_dwell_times(table[key], K, table.get("channel_names"), means))
 
 
