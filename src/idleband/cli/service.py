@@ -42,7 +42,10 @@ def _allocator_settings(options: argparse.Namespace) -> Settings | None:
         key, equals, value = setting.partition("=")
         if not equals or key not in SETTINGS:
             raise InputError(f"--set {setting}: must be KEY=VALUE, KEY one of {', '.join(SETTINGS)}")
-        given[key] = SETTINGS[key](value)
+        if key in SENSING_ERRORS:
+            given.setdefault("sensing_errors", {})[key] = SETTINGS[key](value)
+        else:
+            given[key] = SETTINGS[key](value)
     if options.policy is None:
         for key in ("channels", "users", "dimension"):
             if getattr(options, key) is not None:
@@ -67,6 +70,13 @@ def _float_or_text(value: str) -> Any:
         return value
 
 
+def _number_or_numbers(value: str) -> Any:
+    """Return one number, or a list where there are commas."""
+    return [_float_or_text(part) for part in value.split(",")] if "," in value else _float_or_text(value)
+
+
+SENSING_ERRORS = ("missed", "false_alarm")  # keys of the setting sensing_errors
+
 # Keys that --set accepts, with the conversion of their values.
 SETTINGS: dict[str, Callable[[str], Any]] = {
     "feedback": str,
@@ -76,6 +86,9 @@ SETTINGS: dict[str, Callable[[str], Any]] = {
     "seed": str,
     "deadline": _float_or_text,
     "collision_limit": _float_or_text,
+    "missed": _number_or_numbers,
+    "false_alarm": _number_or_numbers,
+    "switching_cost": _float_or_text,
     "channel_names": lambda text: text.split(","),
     "rewards": lambda text: [_float_or_text(part) for part in text.split(",")],
 }
