@@ -90,6 +90,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "error probabilities of 2 channels": ((*NEW, "--set", "missed=0.1,0.2"), "sensing_errors.missed: has 2 entries"),
     "a negative switching cost": ((*NEW, "--set", "switching_cost=-1"), "switching_cost = -1"),
     "a station with a missing trace": ((*NEW, "--station", "none.parquet"), "none.parquet: cannot be read"),
+    "a missing trace": ((*NEW, "--trace", "none.parquet"), "none.parquet: cannot be read"),
     "rewards in the wrong order": ((*NEW, "--set", "rewards=1,0"), "rewards"),
     "a policy file as incumbent": ((*NEW, "--set", "incumbent=user_code.py:mine"), "incumbent"),
     "no patience": ((*NEW, "--set", "patience=0"), "patience"),

@@ -188,6 +188,10 @@ def _add_serve(commands: Any) -> None:
         help="run a simulated base station on this scenario, or replay this trace file (.parquet)",
     )  # fmt: skip
     serve.add_argument("--pace", metavar="N", default="10", help="slots per second of that station (default 10)")
+    serve.add_argument(
+        "--trace", action="append", metavar="TRACE", default=[],
+        help="a trace file (.parquet) that the playground offers for replay, by the name of the file; may be repeated",
+    )  # fmt: skip
 
 
 def _add_trace(commands: Any) -> dict[str, Parser]:

@@ -30,6 +30,7 @@ def serve(options: argparse.Namespace) -> None:
             validation.whole(options.connections, "--connections", 1, 10**5),
         ),
         station=options.station,
+        traces=tuple(options.trace),
         pace=validation.whole(options.pace, "--pace", 1, 10**6),
     )
     run_service(where, options.name, _allocator_settings(options))

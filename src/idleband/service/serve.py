@@ -20,6 +20,7 @@ from idleband.service.client import Client
 from idleband.service.connection import LimitedConnection
 from idleband.service.limits import Limits
 from idleband.service.manager import check_name
+from idleband.service.playground_settings import offered_traces
 from idleband.service.simulated_station import Faults, SimulatedStation, station_scenario
 
 DEFAULT_NAME = "main"  # of the allocator
@@ -53,6 +54,7 @@ class ServeOptions:
     limits: Limits = field(default_factory=Limits)
     station: str | None = None  # scenario or trace file that a simulated base station plays
     pace: float = 10.0  # slots per second of the simulated base station
+    traces: tuple[str, ...] = ()  # trace files that the playground offers
 
 
 def serve(options: ServeOptions, name: str | None, settings: Settings | None) -> None:
@@ -65,9 +67,11 @@ def serve(options: ServeOptions, name: str | None, settings: Settings | None) ->
     check_name(name or DEFAULT_NAME)
     if options.station is not None and settings is not None:
         station_scenario(options.station, settings)
+    traces = offered_traces(options.traces)
     _log_as_json()
     with contextlib.closing(listen(options.host, options.port)) as listening:  # before the data folder is created
-        service = Service(options.data, token=options.token, limits=options.limits, hosts=(*LOOPBACK, options.host))
+        hosts = (*LOOPBACK, options.host)
+        service = Service(options.data, token=options.token, limits=options.limits, hosts=hosts, traces=traces)
         try:
             _open_allocators(service, options, name, settings)
         except BaseException:

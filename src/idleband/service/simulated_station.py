@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from idleband.simulation.environment import SamplePath
 from idleband.simulation.loop import TIE
 from idleband.simulation.path import path_parameters
 from idleband.simulation.run import ReferenceRun
+from idleband.trace.parquet import TraceFile
 from idleband.trace.trace import Trace
 
 log = logging.getLogger("idleband.service")
@@ -171,9 +173,9 @@ def station_scenario(source: Any, settings: Settings) -> Scenario:
     """
     is_trace = isinstance(source, Trace) or str(source).endswith(".parquet")
     if is_trace:
-        trace = source if isinstance(source, Trace) else Trace.load(source)
-        if settings.channels != trace.K:
-            raise InputError(f"channels = {settings.channels}: trace {_name_of(source)} has {trace.K}")
+        K = source.K if isinstance(source, Trace) else TraceFile(Path(source)).metadata.K
+        if settings.channels != K:
+            raise InputError(f"channels = {settings.channels}: trace {_name_of(source)} has {K}")
     built = make_scenario(source, users=settings.users) if is_trace else make_scenario(source)
     for field, expected, found in (
         ("channels", built.K, settings.channels),
