@@ -50,6 +50,33 @@ def test_a_late_observation_is_carried_forward_to_the_present_slot() -> None:
     assert before["belief"] == pytest.approx(ahead(0.5, 0.5, 1.0, 35))
 
 
+def test_an_uncertain_observation_is_corrected_by_the_error_probabilities() -> None:
+    """Before the chain is estimated, idle and busy are equally likely in the long run and states have no memory."""
+    missed, false_alarm = 0.3, 0.1
+    allocator = station(2, sensing_errors={"missed": missed, "false_alarm": false_alarm})
+    allocator.decide(None, 0, states=[1, 0])
+    idle, busy = (one["belief"] for one in allocator.status()["channel"])
+    prior = (0.5 - missed) / (1.0 - missed - false_alarm)  # half of the slots are observed as idle
+    assert idle == pytest.approx(prior * (1 - false_alarm) / (prior * (1 - false_alarm) + (1 - prior) * missed))
+    assert busy == pytest.approx(prior * false_alarm / (prior * false_alarm + (1 - prior) * (1 - missed)))
+
+
+def test_beliefs_are_calibrated_with_sensing_errors() -> None:
+    """In independent slots the mean belief is the share of idle slots, not the share of slots observed as idle."""
+    missed, false_alarm, share, slots = 0.2, 0.1, 0.4, 4000
+    rng = np.random.default_rng(5)
+    idle = rng.random(slots) < share
+    observed = np.where(rng.random(slots) < np.where(idle, false_alarm, missed), ~idle, idle)
+    allocator = station(sensing_errors={"missed": missed, "false_alarm": false_alarm})
+    beliefs = []
+    for state in observed.astype(int).tolist():
+        allocator.decide(None, 0, states=[state])
+        beliefs.append(allocator.status()["channel"][0]["belief"])
+    # The standard error of the mean is below sqrt(0.25 / 4000) / (1 - missed - false_alarm) = 0.011.
+    assert float(np.mean(beliefs)) == pytest.approx(share, abs=0.035)
+    assert float(np.mean(observed)) > 0.45
+
+
 def test_idle_and_busy_are_equally_likely_before_the_first_observation() -> None:
     allocator = station()
     for slot in (1, 2, 50):

@@ -75,6 +75,20 @@ SIZE: dict[str, Any] = {"channels": 4, "users": 2, "dimension": 3}
         ("mp-ucb", {"source": "abc"}, "unknown setting or parameter of the policy 'source'"),
         ("oracle-belief", {}, "policy oracle-belief: needs a scenario, because it knows the true parameters"),
         ("genie", {}, "policy genie: needs a scenario"),
+        ("mp-ucb", {"sensing_errors": 0.1}, "sensing_errors = 0.1: must be a table of settings"),
+        ("mp-ucb", {"sensing_errors": {"mised": 0.1}}, "unknown key in sensing_errors 'mised': did you mean 'missed'?"),
+        ("mp-ucb", {"sensing_errors": {"missed": 1.5}}, "sensing_errors.missed = 1.5: must be a number"),
+        ("mp-ucb", {"sensing_errors": {"missed": "a"}}, "sensing_errors.missed = 'a': must be a number"),
+        (
+            "mp-ucb", {"sensing_errors": {"false_alarm": [0.1, 0.2]}},
+            "sensing_errors.false_alarm: has 2 entries for 4 channels",
+        ),
+        (
+            "mp-ucb", {"sensing_errors": {"missed": 0.5, "false_alarm": 0.5}},
+            "sensing_errors, channel 0: missed + false_alarm = 1; must be below 1",
+        ),
+        ("mp-ucb", {"switching_cost": -1.0}, "switching_cost = -1.0: must be a number"),
+        ("mp-ucb", {"switching_cost": "low"}, "switching_cost = 'low': must be a number"),
         ("mp-ucb", {"scenario": "S1"}, "channels = 4: must be left out; the scenario defines it"),
         ("mp-ucb", {"scenario": "S9"}, "unknown scenario 'S9'"),
     ],
@@ -87,7 +101,15 @@ def test_invalid_settings_are_refused(policy: Any, given: dict[str, Any], messag
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("users", 3), ("dimension", 3), ("feedback", "reward"), ("rewards", (0.0, 1.0))]
+    ("key", "value"),
+    [
+        ("users", 3),
+        ("dimension", 3),
+        ("feedback", "reward"),
+        ("rewards", (0.0, 1.0)),
+        ("sensing_errors", {"missed": 0.1}),
+        ("switching_cost", 0.1),
+    ],
 )
 def test_settings_that_the_scenario_defines_are_refused(key: str, value: Any) -> None:
     with pytest.raises(ib.InputError, match=f"^{key} = .*: must be left out; the scenario defines it"):
@@ -133,11 +155,48 @@ def test_rewards_define_the_setup() -> None:
     assert Settings.checked({"policy": "mp-ucb", **SIZE, "rewards": (0.4, 0.6)}).setup.span == 1.0  # as in a scenario
 
 
+def test_sensing_errors_and_switching_cost_reach_the_setup() -> None:
+    given = {**SIZE, "sensing_errors": {"missed": [0.1, 0.2, 0.3, 0.4], "false_alarm": 0.05}, "switching_cost": 0.02}
+    settings = Settings.checked({"policy": "mp-ucb", **given})
+    assert settings.sensing_errors == given["sensing_errors"]
+    assert settings.setup.missed.tolist() == [0.1, 0.2, 0.3, 0.4]
+    assert settings.setup.false_alarm.tolist() == [0.05] * 4
+    assert settings.setup.switching_cost == 0.02
+    again = Settings.restored(json.loads(json.dumps(settings.to_dict())))
+    assert again.to_dict() == settings.to_dict()
+    assert settings.difference(Settings.checked({"policy": "mp-ucb", **SIZE})).startswith("sensing_errors = {")
+
+
+def test_settings_of_earlier_versions_have_no_sensing_errors() -> None:
+    data = Settings.checked({"policy": "mp-ucb", **SIZE}).to_dict()
+    del data["sensing_errors"], data["switching_cost"]
+    settings = Settings.restored(data)
+    assert (settings.sensing_errors, settings.switching_cost) == (None, 0.0)
+    assert settings.difference(Settings.checked({"policy": "mp-ucb", **SIZE})) == ""
+    with_cost = Settings.checked({"policy": "mp-ucb", **SIZE, "switching_cost": 0.1})
+    assert settings.difference(with_cost) == "switching_cost = 0.0, not 0.1"
+
+
+def test_a_trace_as_scenario_must_be_in_a_file(tmp_path: Path) -> None:
+    trace = ib.Trace.from_arrays(busy=np.arange(40).reshape(20, 2) % 3 == 0)
+    with pytest.raises(ib.InputError, match=r"^scenario: its trace is only in memory; write it with Trace\.save"):
+        ib.Allocator("mp-ucb", scenario=ib.scenario(trace, users=1))
+    trace.save(tmp_path / "trace.parquet")
+    settings = Settings.checked({"policy": "mp-ucb", "scenario": ib.scenario(tmp_path / "trace.parquet", users=1)})
+    data = json.loads(json.dumps(settings.to_dict(), allow_nan=False))
+    assert data["scenario"]["trace"]["file"] == str(tmp_path / "trace.parquet")
+    assert Settings.restored(data).to_dict() == settings.to_dict()
+    (tmp_path / "trace.parquet").unlink()
+    with pytest.raises(ib.InputError, match=r"trace\.parquet: cannot be read: No such file"):
+        Settings.restored(data)
+
+
 def test_a_scenario_defines_the_setup() -> None:
-    world = ib.scenario("S2", feedback="reward")
+    world = ib.scenario("S2", feedback="reward", sensing_errors={"missed": 0.1, "false_alarm": 0.2}, switching_cost=0.3)
     settings = Settings.checked({"policy": "mp-lucb", "scenario": world})
     assert (settings.channels, settings.users, settings.dimension) == (world.K, world.users, world.dimension)
     assert settings.feedback == "reward"
+    assert (settings.sensing_errors, settings.switching_cost) == ({"missed": 0.1, "false_alarm": 0.2}, 0.3)
     for ours, theirs in zip(settings.setup, setup_of(world, ()), strict=True):
         assert np.array_equal(ours, theirs)
 

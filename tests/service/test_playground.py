@@ -104,6 +104,9 @@ BAD = {
         "horizon": 10**6, "replications": 10, "policies": [{"name": name} for name in ("mp-ucb", "mp-ts", "rca-m")],
     },
     "too many replications": {"replications": 11},
+    "unknown dwell times": {"dwell": "weibull"},
+    "sensing errors above 0.3": {"sensing_errors": 0.5},
+    "regime change with bursty dwell times": {"regime_change": True, "dwell": "bursty"},
     "negative seed": {"seed": -1},
     "unknown setting": {"colour": "red"},
 }  # fmt: skip
@@ -173,4 +176,5 @@ def test_options_list_presets_models_policies_and_limits(service: InThread) -> N
     assert options["perturbations"] == ["none", "linear", "quadratic", "cosine"]
     assert options["limits"]["work"] == 2 * 10**7
     (ucb,) = (one for one in options["policies"] if one["name"] == "mp-ucb")
+    assert options["traces"] == []
     assert [(p["name"], p["default"], p["kind"]) for p in ucb["parameters"]] == [("L", 1.5, "float")]

@@ -4,25 +4,27 @@ import json
 import resource
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 import idleband as ib
-from idleband.errors import InputError
 from idleband.scenario.presets import PRESETS
 from idleband.service import playground_worker
-from idleband.service.playground_worker import PlaygroundSettings, PolicyChoice, build, run
+from idleband.service.playground_settings import PlaygroundSettings, PolicyChoice, offered_traces
+from idleband.service.playground_worker import run
 from idleband.simulation.statistics import student_t
 
 POLICIES = ("mp-ucb", "mp-random")  # quick to compile
 UCB = [PolicyChoice("mp-ucb")]
 
 
-def messages_of(settings: PlaygroundSettings) -> list[dict[str, Any]]:
+def messages_of(settings: PlaygroundSettings, traces: Any = None) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
-    run(settings, messages.append)
+    run(settings, messages.append, traces)
     return messages
 
 
@@ -73,40 +75,26 @@ def test_channels_of_the_preset_given_explicitly_change_nothing() -> None:
     assert messages_of(same) == messages_of(PlaygroundSettings(policies=UCB, horizon=100, replications=1))
 
 
-@pytest.mark.parametrize(
-    ("changes", "p01", "p10"),
-    [
-        ({"channels": 3, "p01": 0.2, "p10": 0.4}, [0.2] * 3, [0.4] * 3),
-        ({"p01": [0.1, 0.2], "p10": 0.5}, [0.1, 0.2], [0.5] * 2),
-        ({"channels": 2, "p01": 0.3, "p10": [0.5, 1]}, [0.3] * 2, [0.5, 1.0]),
-        ({"p01": 0.5}, [0.5] * 10, list(PRESETS["S1"].p10)),
-    ],
-    ids=["one value each", "list and value", "value and list", "p10 of the preset"],
-)
-def test_channels_and_probabilities_can_be_set(changes: dict[str, Any], p01: list[float], p10: list[float]) -> None:
-    scenario, _ = build(PlaygroundSettings(policies=UCB, users=1, **changes))
-    assert len(p01) == scenario.K
-    assert [float(P[0, 1]) for P in scenario.transition] == p01
-    assert [float(P[1, 0]) for P in scenario.transition] == p10
-
-
-@pytest.mark.parametrize(
-    ("changes", "start"),
-    [
-        ({"channels": 3, "p01": [0.1, 0.2], "p10": 0.1, "users": 1}, "p01: has 2 values; must be one value, or 3,"),
-        ({"channels": 3, "p01": 0.1, "users": 1}, "p10: has 10 values; must be one value, or 3,"),
-        ({"channels": 3, "p01": 0.1, "p10": 0.1, "users": 4}, "users = 4: must be at most 3,"),
-        ({"users": 11}, "users = 11: must be at most 10,"),
-        ({"p01": 0.0}, "scenario.p01"),
-        ({"p10": [0.1] * 9 + [1.5]}, "scenario.p10"),
-        ({"channels": 50, "p01": 0.1, "p10": 0.1, "horizon": 10**6, "replications": 5}, "horizon = 1000000: 5,000,000"),
-    ],
-)
-def test_bad_channels_are_refused_in_one_line(changes: dict[str, Any], start: str) -> None:
-    with pytest.raises(InputError) as refused:
-        build(PlaygroundSettings(policies=UCB, **changes))
-    assert str(refused.value).startswith(start)
-    assert len(str(refused.value).splitlines()) == 1
+def test_a_trace_is_replayed(tmp_path: Path) -> None:
+    """The worker gets the path of the file as its second argument."""
+    busy = np.random.default_rng(1).random((80, 3)) < [0.2, 0.5, 0.8]
+    ib.Trace.from_arrays(busy=busy).save(tmp_path / "band.parquet")
+    settings = PlaygroundSettings(
+        scenario="band", perturbation="none", users=2, policies=UCB, replications=2, sensing_errors=0.2
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "idleband.service.playground_worker", msgspec.json.encode(settings),
+         tmp_path / "band.parquet"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    messages = list(map(json.loads, done.stdout.splitlines()))
+    assert messages == messages_of(settings, offered_traces([tmp_path / "band.parquet"]))
+    points = [message for message in messages if message["kind"] == "point"]
+    assert points[-1]["t"] == 80
+    errors = {"missed": 0.2, "false_alarm": 0.2}
+    scenario = ib.scenario(tmp_path / "band.parquet", users=2, sensing_errors=errors)
+    result = ib.simulate(scenario, "mp-ucb", horizon=80, replications=2)
+    assert points[-1]["curves"]["mp-ucb"]["reward"][0] == pytest.approx(result.reward[:, -1].mean() / 80, rel=1e-12)
 
 
 def test_run_above_the_memory_limit_ends_with_an_error() -> None:

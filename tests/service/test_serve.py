@@ -85,6 +85,12 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "a deadline in words": ((*NEW, "--set", "deadline=soon"), "deadline = 'soon'"),
     "a deadline of 0": ((*NEW, "--set", "deadline=0"), "deadline"),
     "a limit above one": ((*NEW, "--set", "collision_limit=2"), "collision_limit"),
+    "an error probability above one": ((*NEW, "--set", "missed=2"), "sensing_errors.missed = 2.0: must be a number"),
+    "an error probability in words": ((*NEW, "--set", "false_alarm=few"), "sensing_errors.false_alarm = 'few'"),
+    "error probabilities of 2 channels": ((*NEW, "--set", "missed=0.1,0.2"), "sensing_errors.missed: has 2 entries"),
+    "a negative switching cost": ((*NEW, "--set", "switching_cost=-1"), "switching_cost = -1"),
+    "a station with a missing trace": ((*NEW, "--station", "none.parquet"), "none.parquet: cannot be read"),
+    "a missing trace": ((*NEW, "--trace", "none.parquet"), "none.parquet: cannot be read"),
     "rewards in the wrong order": ((*NEW, "--set", "rewards=1,0"), "rewards"),
     "a policy file as incumbent": ((*NEW, "--set", "incumbent=user_code.py:mine"), "incumbent"),
     "no patience": ((*NEW, "--set", "patience=0"), "patience"),
@@ -128,7 +134,8 @@ def test_other_settings_of_an_existing_allocator_are_refused(refusal: Any, tmp_p
         service.decide("r")
     for more, differs in (
         (("--set", "seed=1"), "seed = 0"), (("--channels", 5), "channels = 4"),
-        (("--policy", "mp-ucb:L=2"), "parameters = "),
+        (("--policy", "mp-ucb:L=2"), "parameters = "), (("--set", "missed=0.1"), "sensing_errors = None"),
+        (("--set", "switching_cost=0.1"), "switching_cost = 0.0"),
     ):  # fmt: skip
         assert f"main: exists with {differs}" in refusal("--data", tmp_path / "data", *NEW, *more)
     with in_thread(tmp_path / "data") as service:

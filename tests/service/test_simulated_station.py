@@ -3,7 +3,9 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import idleband as ib
@@ -11,7 +13,7 @@ from idleband.allocator.settings import Settings
 from idleband.errors import InputError, UnknownRequestError
 from idleband.service.client import Client
 from idleband.service.limits import Limits
-from idleband.service.simulated_station import Faults, SimulatedStation, check_sizes
+from idleband.service.simulated_station import Faults, SimulatedStation, station_scenario
 from idleband.simulation.simulate import simulate
 from tests.service.running import TIMEOUT, InThread, eventually, in_thread
 
@@ -141,5 +143,65 @@ def test_measured_perturbations_are_reported(tmp_path: Path) -> None:
 def test_other_sizes_are_refused(field: str) -> None:
     other = Settings.checked({"policy": "mp-ucb", **SIZES, field: SIZES[field] - 1})
     with pytest.raises(InputError, match=f"{field} = {SIZES[field] - 1}"):
-        check_sizes("S1", other)
-    check_sizes("S1", Settings.checked({"policy": "mp-ucb", **SIZES}))
+        station_scenario("S1", other)
+    assert station_scenario("S1", Settings.checked({"policy": "mp-ucb", **SIZES})) == SCENARIO
+
+
+# --- traces and sensing errors ---------------------------------------------------------------------------------------
+
+
+def recorded(slots: int = 60) -> ib.Trace:
+    """Return a trace of four named channels."""
+    busy = np.random.default_rng(1).random((slots, 4)) < [0.2, 0.4, 0.6, 0.8]
+    return ib.Trace.from_arrays(busy=busy, channel_names=["704 MHz", "705 MHz", "706 MHz", "707 MHz"])
+
+
+def test_a_trace_gets_the_users_of_the_allocator(tmp_path: Path) -> None:
+    recorded().save(tmp_path / "trace.parquet")
+    for dimension in (None, 8):
+        allocator = Settings.checked({"policy": "mp-ucb", "channels": 4, "users": 3, "dimension": dimension})
+        scenario = station_scenario(str(tmp_path / "trace.parquet"), allocator)
+        assert (scenario.K, scenario.users, scenario.perturbation.kind) == (4, 3, "none")
+        assert scenario.channel_names[0] == "704 MHz"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"channels": 5}, "channels = 5: trace in memory has 4"),
+        ({"dimension": 3}, "dimension = 3: scenario trace has 8"),
+        ({"rewards": (0.0, 0.5)}, "rewards = [0.0, 0.5]: scenario trace has rewards from 0.1 to 1"),
+    ],
+)
+def test_a_trace_that_does_not_fit_is_refused(given: dict[str, Any], message: str) -> None:
+    settings = Settings.checked({"policy": "mp-ucb", "channels": 4, "users": 2, **given})
+    with pytest.raises(InputError) as refused:
+        station_scenario(recorded(), settings)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("sensing", ["played", "all"])
+def test_replay_with_sensing_errors_equals_a_simulation(tmp_path: Path, sensing: str) -> None:
+    """Observed states, and the rewards that belong to them, are reported; contexts are not sent to mp-ucb."""
+    slots = 150
+    errors = {"missed": 0.2, "false_alarm": 0.1}
+    scenario = ib.scenario(recorded(), users=2, sensing=sensing, sensing_errors=errors)
+    main = Settings.checked({"policy": "mp-ucb", "channels": 4, "users": 2, "sensing_errors": errors})
+    with in_thread(tmp_path, main=main) as service, Client(f"http://127.0.0.1:{service.port}") as client:
+        station = SimulatedStation(client, scenario, seed=3, faults=NO_FAULTS)
+        wrong = 0
+        for _ in range(slots):
+            decision = station.step()
+            record = service.core().record(decision.request_id)
+            path = station._run.path
+            wrong += int((path.observed != path.s).sum())
+            observed = path.observed[list(decision.channels)]
+            assert record.feedback[1].tolist() == observed.tolist()
+            assert record.feedback[0].tolist() == np.where(observed == 1, 1.0, 0.1).tolist()
+            assert record.request.sensed.tolist() == (path.observed.tolist() if sensing == "all" else [-1] * 4)
+        plays = {k: one["plays"] for k, one in enumerate(service.status()["channel"])}
+    # 150 slots of 4 channels with error probabilities of 0.1 to 0.2: about 90 errors.
+    assert 50 < wrong < 130
+    # This policy draws no random numbers, so the seed is that of the station.
+    result = simulate(scenario, "mp-ucb", horizon=slots, replications=1, seed=3)
+    assert list(plays.values()) == result.plays[0].tolist()

@@ -46,8 +46,14 @@ class Allocator:
         Whether reports may contain measured perturbations.
     rewards : pair of float, default (0.1, 1.0)
         Smallest and largest reward of a channel.
+    sensing_errors : mapping, optional
+        `missed` and `false_alarm`: probabilities that a busy channel is observed as idle, and an idle one as busy; each
+        a number, or one per channel. Policies know them. None: observed states are the true ones.
+    switching_cost : float, default 0.0
+        Reward lost for each assigned channel that was not assigned in the slot before. Policies know it; reported
+        rewards do not contain it.
     scenario : Scenario, str or mapping, optional
-        A scenario that defines the sizes, rewards and feedback. Oracles need one.
+        A scenario that defines the sizes, rewards, feedback, sensing errors and switching cost. Oracles need one.
     seed, replication : int, default 0
         Random stream of the policy, as in `simulate`.
     patience : int, default 1000
@@ -92,6 +98,8 @@ class Allocator:
         channel_names: Sequence[str] | None = None,
         feedback: str | None = None,
         rewards: Sequence[float] | None = None,
+        sensing_errors: Mapping[str, Any] | None = None,
+        switching_cost: float | None = None,
         scenario: Scenario | str | Mapping[str, Any] | None = None,
         seed: int = 0,
         replication: int = 0,
@@ -110,6 +118,8 @@ class Allocator:
             "channel_names": channel_names,
             "feedback": feedback,
             "rewards": rewards,
+            "sensing_errors": sensing_errors,
+            "switching_cost": switching_cost,
             "scenario": scenario,
             "patience": patience,
             "incumbent": incumbent,

@@ -4,6 +4,9 @@ A channel is idle or busy. The transition probabilities of each channel are esti
 observations, however far apart (`two_state_chain.py`), and give the probability that the channel is idle now. The
 collision limit, the status and explanations use this probability. It is a point estimate, not a random draw as in
 policies that explore.
+
+With sensing errors a state is observed, but not certain. The belief is then corrected by Bayes' rule, with the long-run
+share of idle slots as the prior at the last observation. The transition probabilities remain those of observed states.
 """
 
 from collections.abc import Callable
@@ -78,15 +81,42 @@ def new_occupancy(K: int) -> Occupancy:
 
 
 @jit
-def update_belief(occupancy: Occupancy, k: int, t: int) -> None:
+def update_belief(setup: Setup, occupancy: Occupancy, k: int, t: int) -> None:
     """Compute the belief of channel k in slot t from the last observation."""
     p, q = occupancy.p01[k], occupancy.p10[k]
     stationary = p / (p + q)
+    if has_errors(setup, k):
+        stationary = idle_share(setup, k, stationary)
     occupancy.belief[k] = stationary
     if occupancy.last_observation.state[k] != NEVER:
         decay = two_state_chain.power(1.0 - p - q, float(age_of(occupancy.last_observation, k, t)), True)
-        occupancy.belief[k] += decay * (occupancy.last_observation.state[k] - stationary)
+        observed = probability_idle(setup, k, occupancy.last_observation.state[k], stationary)
+        occupancy.belief[k] += decay * (observed - stationary)
     occupancy.at[k] = t
+
+
+@jit
+def has_errors(setup: Setup, k: int) -> bool:
+    """Return whether the observed state of channel k may be wrong."""
+    return setup.missed[k] > 0.0 or setup.false_alarm[k] > 0.0
+
+
+@jit
+def idle_share(setup: Setup, k: int, observed: float) -> float:
+    """Return the share of idle slots, given the share of slots in which channel k is observed as idle."""
+    share = (observed - setup.missed[k]) / (1.0 - setup.missed[k] - setup.false_alarm[k])
+    return min(1.0, max(0.0, share))
+
+
+@jit
+def probability_idle(setup: Setup, k: int, observed: int, prior: float) -> float:
+    """Return the probability that channel k is idle, given its observed state and the probability before."""
+    if not has_errors(setup, k):
+        return float(observed)
+    if_idle = 1.0 - setup.false_alarm[k] if observed == 1 else setup.false_alarm[k]
+    if_busy = setup.missed[k] if observed == 1 else 1.0 - setup.missed[k]
+    total = prior * if_idle + (1.0 - prior) * if_busy
+    return prior * if_idle / total if total > 0.0 else float(observed)
 
 
 @jit
@@ -107,6 +137,8 @@ def observe(setup: Setup, occupancy: Occupancy, k: int, s: int, t: int) -> None:
         occupancy.p10[k] = logistic.probability(occupancy.mode[k, 1])
     occupancy.belief[k] = side
     occupancy.at[k] = t
+    if has_errors(setup, k):
+        update_belief(setup, occupancy, k, t)
 
 
 @jit
@@ -160,11 +192,11 @@ def begin_slot(
     for k in range(setup.K):
         if sensed[k] >= 0:
             observe(setup, occupancy, k, sensed[k], t)
-        elif t == occupancy.at[k] + 1:
+        elif t == occupancy.at[k] + 1 and not has_errors(setup, k):
             occupancy.belief[k] = occupancy.p01[k] + (1.0 - occupancy.p01[k] - occupancy.p10[k]) * occupancy.belief[k]
             occupancy.at[k] = t
         else:
-            update_belief(occupancy, k, t)
+            update_belief(setup, occupancy, k, t)
         status = AVAILABLE
         if not available[k]:
             status = UNAVAILABLE
@@ -240,5 +272,5 @@ def take_feedback(
             at = occupancy.at[k]
             observe(setup, occupancy, k, s, t)
             if at > t:  # the state may have changed since
-                update_belief(occupancy, k, at)
+                update_belief(setup, occupancy, k, at)
     return count

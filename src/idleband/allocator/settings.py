@@ -19,6 +19,7 @@ from idleband.policies.registry import ConfiguredPolicy, policy
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.reward import HIGH, LOW
 from idleband.scenario.scenario import Scenario
+from idleband.scenario.sensing_errors import SensingErrors, read_sensing_errors
 from idleband.scenario.table import from_table
 from idleband.simulation.path import path_parameters
 from idleband.simulation.simulate import MAX_REPLICATIONS, MAX_SEED
@@ -28,10 +29,11 @@ MAX_CHANNELS, MAX_DIMENSION, MAX_PATIENCE = 10_000, 10_000, 10**6
 # limits to 10^9 bytes.
 MAX_MODEL_BYTES, MAX_RECORD_BYTES = 2**29, 2**28
 DEFAULT_PATIENCE = 1000  # slots; fewer if the decisions would take too much memory
+MAX_SWITCHING_COST = 1e6
 FEEDBACKS = ("reward", "perturbation")
 
 DERIVED = ("policy", "source")  # fields that are not settings
-DEFINED_BY_SCENARIO = ("channels", "users", "dimension", "feedback", "rewards")
+DEFINED_BY_SCENARIO = ("channels", "users", "dimension", "feedback", "rewards", "sensing_errors", "switching_cost")
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Settings:
     channel_names: tuple[str, ...]  # empty if channels have no names
     feedback: str
     rewards: tuple[float, float]
+    sensing_errors: dict[str, Any] | None
+    switching_cost: float
     scenario: dict[str, Any] | None
     seed: int
     replication: int
@@ -63,7 +67,7 @@ class Settings:
         named_policy = given.pop("policy")
         own = {key: given.pop(key) for key in cls.__dataclass_fields__ if key in given and key not in DERIVED}
         configured = cls._configured(named_policy, own.get("parameters"), given)
-        scenario = None if own.get("scenario") is None else make_scenario(own["scenario"])
+        scenario = None if own.get("scenario") is None else _stored_in_files(make_scenario(own["scenario"]))
         fallback = _built_in(own.get("fallback", "mp-ucb"), "fallback")
         incumbent = None if own.get("incumbent") is None else _built_in(own["incumbent"], "incumbent")
         if scenario is not None:
@@ -83,17 +87,23 @@ class Settings:
             )
         max_patience = max(1, min(MAX_PATIENCE, MAX_RECORD_BYTES // (8 * K * (d + 8))))
         deadline = own.get("deadline")
+        channel_names = _channel_names(own.get("channel_names"), scenario, K)
+        errors = scenario.sensing_errors if scenario else _sensing_errors(own.get("sensing_errors"), K, channel_names)
         return cls(
             policy=_absolute(named_policy) if isinstance(named_policy, str) else configured.policy.name,
             parameters=configured.values,
             channels=K,
             users=users,
             dimension=d,
-            channel_names=_channel_names(own.get("channel_names"), scenario, K),
+            channel_names=channel_names,
             feedback=scenario.feedback
             if scenario
             else validation.choice(own.get("feedback", "reward"), "feedback", FEEDBACKS),
             rewards=(LOW, HIGH) if scenario else _rewards(own.get("rewards", (LOW, HIGH))),
+            sensing_errors=None if errors is None else errors.to_dict(),
+            switching_cost=scenario.switching_cost
+            if scenario
+            else validation.number(own.get("switching_cost", 0.0), "switching_cost", 0.0, MAX_SWITCHING_COST),
             scenario=scenario.to_dict() if scenario else None,
             seed=validation.whole(own.get("seed", 0), "seed", 0, MAX_SEED),
             replication=validation.whole(own.get("replication", 0), "replication", 0, MAX_REPLICATIONS),
@@ -167,6 +177,7 @@ class Settings:
         if self.built_scenario is not None:
             return setup_of(self.built_scenario, ())
         K, (low, high) = self.channels, self.rewards
+        errors = _sensing_errors(self.sensing_errors, K, self.channel_names)
         return Setup(
             K=K,
             M=self.users,
@@ -180,9 +191,9 @@ class Settings:
             good=np.tile([False, True], (K, 1)),
             threshold=True,
             measured=self.feedback == "perturbation",
-            missed=np.zeros(K),
-            false_alarm=np.zeros(K),
-            switching_cost=0.0,
+            missed=np.zeros(K) if errors is None else np.array(errors.missed),
+            false_alarm=np.zeros(K) if errors is None else np.array(errors.false_alarm),
+            switching_cost=self.switching_cost,
             params=(),
         )
 
@@ -216,6 +227,19 @@ def _sizes(own: dict[str, Any], contexts_used: bool) -> tuple[int, int, int]:
     users = validation.whole(own["users"], "users", 1, channels)
     dimension = 0 if own.get("dimension") is None else own["dimension"]
     return channels, users, validation.whole(dimension, "dimension", int(contexts_used), MAX_DIMENSION)
+
+
+def _stored_in_files(scenario: Scenario) -> Scenario:
+    """Return the scenario, which must not contain data that is only in memory: settings are stored as plain data."""
+    if scenario.recording is not None and not scenario.recording.file:
+        raise InputError(
+            "scenario: its trace is only in memory; write it with Trace.save, and give the file as the scenario"
+        )
+    return scenario
+
+
+def _sensing_errors(value: Any, K: int, names: tuple[str, ...]) -> SensingErrors | None:
+    return None if value is None else read_sensing_errors(value, K, names, "sensing_errors")
 
 
 def _channel_names(value: Any, scenario: Scenario | None, K: int) -> tuple[str, ...]:

@@ -174,7 +174,7 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument(
         "--set", action="append", metavar="KEY=VALUE", default=[],
         help="another setting of the allocator: channel_names, feedback, rewards, patience, fallback, incumbent,"
-        " deadline, collision_limit or seed; may be repeated",
+        " deadline, collision_limit, missed, false_alarm, switching_cost or seed; may be repeated",
     )  # fmt: skip
     serve.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1; any other requires a token)"
@@ -186,8 +186,15 @@ def _add_serve(commands: Any) -> None:
         "--rate", metavar="N", default="20000", help="requests per second from one address, at most (default 20000)"
     )
     serve.add_argument("--connections", metavar="N", default="256", help="open connections, at most (default 256)")
-    serve.add_argument("--station", metavar="SCENARIO", help="run a simulated base station on this scenario")
+    serve.add_argument(
+        "--station", metavar="SCENARIO|TRACE",
+        help="run a simulated base station on this scenario, or replay this trace file (.parquet)",
+    )  # fmt: skip
     serve.add_argument("--pace", metavar="N", default="10", help="slots per second of that station (default 10)")
+    serve.add_argument(
+        "--trace", action="append", metavar="TRACE", default=[],
+        help="a trace file (.parquet) that the playground offers for replay, by the name of the file; may be repeated",
+    )  # fmt: skip
 
 
 def _add_trace(commands: Any) -> dict[str, Parser]:

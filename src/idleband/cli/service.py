@@ -30,6 +30,7 @@ def serve(options: argparse.Namespace) -> None:
             validation.whole(options.connections, "--connections", 1, 10**5),
         ),
         station=options.station,
+        traces=tuple(options.trace),
         pace=validation.whole(options.pace, "--pace", 1, 10**6),
     )
     run_service(where, options.name, _allocator_settings(options))
@@ -42,7 +43,10 @@ def _allocator_settings(options: argparse.Namespace) -> Settings | None:
         key, equals, value = setting.partition("=")
         if not equals or key not in SETTINGS:
             raise InputError(f"--set {setting}: must be KEY=VALUE, KEY one of {', '.join(SETTINGS)}")
-        given[key] = SETTINGS[key](value)
+        if key in SENSING_ERRORS:
+            given.setdefault("sensing_errors", {})[key] = SETTINGS[key](value)
+        else:
+            given[key] = SETTINGS[key](value)
     if options.policy is None:
         for key in ("channels", "users", "dimension"):
             if getattr(options, key) is not None:
@@ -67,6 +71,13 @@ def _float_or_text(value: str) -> Any:
         return value
 
 
+def _number_or_numbers(value: str) -> Any:
+    """Return one number, or a list where there are commas."""
+    return [_float_or_text(part) for part in value.split(",")] if "," in value else _float_or_text(value)
+
+
+SENSING_ERRORS = ("missed", "false_alarm")  # keys of the setting sensing_errors
+
 # Keys that --set accepts, with the conversion of their values.
 SETTINGS: dict[str, Callable[[str], Any]] = {
     "feedback": str,
@@ -76,6 +87,9 @@ SETTINGS: dict[str, Callable[[str], Any]] = {
     "seed": str,
     "deadline": _float_or_text,
     "collision_limit": _float_or_text,
+    "missed": _number_or_numbers,
+    "false_alarm": _number_or_numbers,
+    "switching_cost": _float_or_text,
     "channel_names": lambda text: text.split(","),
     "rewards": lambda text: [_float_or_text(part) for part in text.split(",")],
 }

@@ -177,9 +177,9 @@ class AllocatorApi:
     async def create(self, request: Request, body: NewAllocator) -> AllocatorStatus:
         if body.policy not in POLICIES or POLICIES[body.policy].source is not None:
             raise _unknown_policy(body.policy)  # a policy file is code, which is not accepted over HTTP
-        given = msgspec.structs.asdict(body)
+        given = msgspec.to_builtins(body)  # without the fields that are not given
         name = given.pop("name")
-        settings = Settings.checked({key: value for key, value in given.items() if value is not msgspec.UNSET})
+        settings = Settings.checked(given)
         # Compilation takes seconds and must not block the event loop. Afterwards the compiled code is ready.
         await asyncio.to_thread(_check_speed, settings)
         return _status(self.open(name, settings))

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from idleband.service.middleware.security_headers import SecurityHeaders
 from idleband.service.openapi import openapi
 from idleband.service.operations import Operation, json_response, route
 from idleband.service.playground import Playground
+from idleband.service.playground_settings import OfferedTrace
 from idleband.service.problems import encode, unknown_path
 
 PAGES = Path(__file__).parent / "page"
@@ -41,7 +42,7 @@ log = logging.getLogger("idleband.service")
 
 
 class Service:
-    """The allocators of a data folder behind HTTP. `app` is the ASGI application."""
+    """The allocators of a data folder behind HTTP. `app` is the ASGI application; the playground offers `traces`."""
 
     def __init__(
         self,
@@ -50,11 +51,12 @@ class Service:
         token: str | None = None,
         limits: Limits | None = None,
         hosts: tuple[str, ...] = LOOPBACK,
+        traces: Mapping[str, OfferedTrace] | None = None,
     ) -> None:
         self.manager = AllocatorManager(folder)
         self.limits = limits or Limits()
         self.api = AllocatorApi(self.manager)
-        self.playground = Playground()
+        self.playground = Playground(traces)
         operations = self.operations()
         self._document = encode(openapi(operations, idleband.__version__, token is not None))
         routes: list[Any] = [route(operation, self.limits.body) for operation in operations]

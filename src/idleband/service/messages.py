@@ -77,6 +77,13 @@ class ReportRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     reference: Reference | None = None
 
 
+class SensingErrors(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Probabilities of wrong observations: one number for all channels, or one per channel."""
+
+    missed: Annotated[float | list[float], Meta(description="that a busy channel is observed as idle")] = 0.0
+    false_alarm: Annotated[float | list[float], Meta(description="that an idle channel is observed as busy")] = 0.0
+
+
 class NewAllocator(Struct, forbid_unknown_fields=True, kw_only=True):
     name: Name
     policy: str
@@ -87,6 +94,8 @@ class NewAllocator(Struct, forbid_unknown_fields=True, kw_only=True):
     channel_names: list[str] | UnsetType = UNSET
     feedback: str | UnsetType = UNSET
     rewards: list[float] | UnsetType = UNSET
+    sensing_errors: SensingErrors | UnsetType = UNSET
+    switching_cost: float | UnsetType = UNSET
     seed: int | UnsetType = UNSET
     patience: int | UnsetType = UNSET
     fallback: str | UnsetType = UNSET

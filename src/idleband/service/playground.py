@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import msgspec
 from starlette.requests import Request
@@ -15,7 +15,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from idleband.service.operations import EVENT_STREAM, Operation
-from idleband.service.playground_worker import PlaygroundSettings, build, options
+from idleband.service.playground_options import PlaygroundOptions, options
+from idleband.service.playground_settings import OfferedTrace, PlaygroundSettings, check
 from idleband.service.problems import HTTPProblem, encode
 
 MAX_RUNS = 2  # at the same time
@@ -24,33 +25,38 @@ NICENESS = 10
 
 
 class Playground:
-    """Starts worker processes and streams their messages."""
+    """Starts worker processes and streams their messages; `traces` can be replayed, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, traces: Mapping[str, OfferedTrace] | None = None) -> None:
+        self._traces = traces or {}
         self._running: set[asyncio.subprocess.Process] = set()
         self._starting = 0
 
     def operations(self) -> list[Operation]:
         return [
-            Operation("GET", "/v1/playground/options", self.playground_options, "Options of the playground"),
+            Operation(
+                "GET", "/v1/playground/options", self.playground_options, "Options of the playground",
+                response=PlaygroundOptions,
+            ),
             Operation(
                 "GET", "/v1/playground/run", self.playground_run, "Run a comparison: server-sent events",
                 query=("settings",), media_type=EVENT_STREAM, errors={400: "the settings are invalid"},
             ),
         ]  # fmt: skip
 
-    async def playground_options(self, request: Request) -> Response:
-        return Response(encode(options()), media_type="application/json")
+    async def playground_options(self, request: Request) -> PlaygroundOptions:
+        return options(self._traces.values())
 
     async def playground_run(self, request: Request) -> Response:
         """Return a stream of messages. The run ends when the client disconnects."""
         text = request.query_params.get("settings", "")
         try:
-            build(msgspec.json.decode(text.encode(), type=PlaygroundSettings))
+            settings = msgspec.json.decode(text.encode(), type=PlaygroundSettings)
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
             raise HTTPProblem(400, f"settings: {error}") from None
         except RecursionError:
             raise HTTPProblem(400, "settings: nested too deeply") from None
+        trace = await asyncio.to_thread(check, settings, self._traces)
         if len(self._running) + self._starting >= MAX_RUNS:
             raise HTTPProblem(
                 429, f"{MAX_RUNS} runs are in progress, the most at a time; wait for one to end", {"Retry-After": "5"}
@@ -58,7 +64,7 @@ class Playground:
         self._starting += 1
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "idleband.service.playground_worker", text,
+                sys.executable, "-m", "idleband.service.playground_worker", text, *([trace.path] if trace else []),
                 stdout=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
             self._running.add(process)

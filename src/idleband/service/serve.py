@@ -15,13 +15,13 @@ import uvicorn
 
 from idleband.allocator.settings import Settings
 from idleband.errors import ConflictError, InputError
-from idleband.scenario.build import scenario
 from idleband.service.app import LOOPBACK, Service
 from idleband.service.client import Client
 from idleband.service.connection import LimitedConnection
 from idleband.service.limits import Limits
 from idleband.service.manager import check_name
-from idleband.service.simulated_station import Faults, SimulatedStation, check_sizes
+from idleband.service.playground_settings import offered_traces
+from idleband.service.simulated_station import Faults, SimulatedStation, station_scenario
 
 DEFAULT_NAME = "main"  # of the allocator
 MIN_TOKEN_LENGTH = 16
@@ -52,8 +52,9 @@ class ServeOptions:
     port: int = 8765
     token: str | None = None
     limits: Limits = field(default_factory=Limits)
-    station: str | None = None  # scenario that a simulated base station plays
+    station: str | None = None  # scenario or trace file that a simulated base station plays
     pace: float = 10.0  # slots per second of the simulated base station
+    traces: tuple[str, ...] = ()  # trace files that the playground offers
 
 
 def serve(options: ServeOptions, name: str | None, settings: Settings | None) -> None:
@@ -65,10 +66,12 @@ def serve(options: ServeOptions, name: str | None, settings: Settings | None) ->
         raise InputError(f"--host {options.host}: needs a token (--token-file), because other machines can connect")
     check_name(name or DEFAULT_NAME)
     if options.station is not None and settings is not None:
-        check_sizes(options.station, settings)
+        station_scenario(options.station, settings)
+    traces = offered_traces(options.traces)
     _log_as_json()
     with contextlib.closing(listen(options.host, options.port)) as listening:  # before the data folder is created
-        service = Service(options.data, token=options.token, limits=options.limits, hosts=(*LOOPBACK, options.host))
+        hosts = (*LOOPBACK, options.host)
+        service = Service(options.data, token=options.token, limits=options.limits, hosts=hosts, traces=traces)
         try:
             _open_allocators(service, options, name, settings)
         except BaseException:
@@ -90,7 +93,7 @@ def _open_allocators(service: Service, options: ServeOptions, name: str | None, 
     if name not in (None, *allocators) or (options.station is not None and wanted not in allocators):
         raise InputError(f"--name {wanted}: {options.data} has only {', '.join(allocators)}; a new one needs --policy")
     if options.station is not None:
-        check_sizes(options.station, allocators[wanted].core.settings)
+        station_scenario(options.station, allocators[wanted].core.settings)
 
 
 def _with_names(settings: Settings, service: Service, options: ServeOptions, name: str) -> Settings:
@@ -101,7 +104,7 @@ def _with_names(settings: Settings, service: Service, options: ServeOptions, nam
     if stored is not None:
         return replace(settings, channel_names=stored.core.settings.channel_names)
     if options.station is not None:
-        return replace(settings, channel_names=scenario(options.station).channel_names)
+        return replace(settings, channel_names=station_scenario(options.station, settings).channel_names)
     return settings
 
 
@@ -112,7 +115,8 @@ def _run(service: Service, options: ServeOptions, name: str, listening: socket.s
     stop = threading.Event()
     if options.station is not None:
         client = Client(url, name, token=options.token, patience=5.0)
-        station = SimulatedStation(client, options.station, faults=Faults())
+        settings = service.manager.allocators[name].core.settings
+        station = SimulatedStation(client, station_scenario(options.station, settings), faults=Faults())
         threading.Thread(target=station.run, args=(options.pace, stop), daemon=True).start()
     listening.listen(2048)  # clients may connect as soon as the next line is printed
     print(f"idleband: serving {', '.join(service.manager.allocators)} at {url}", flush=True)

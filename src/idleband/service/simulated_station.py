@@ -7,19 +7,26 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from idleband.allocator.events import Decision
 from idleband.allocator.settings import Settings
 from idleband.arrays import Flags, Floats
 from idleband.errors import IdlebandError, InputError
 from idleband.scenario.build import scenario as make_scenario
+from idleband.scenario.reward import ADDITIVE, HIGH, LOW
+from idleband.scenario.scenario import Scenario
 from idleband.service.client import Client, ServiceError
+from idleband.simulation.environment import SamplePath
 from idleband.simulation.loop import TIE
 from idleband.simulation.path import path_parameters
 from idleband.simulation.run import ReferenceRun
+from idleband.trace.parquet import TraceFile
+from idleband.trace.trace import Trace
 
 log = logging.getLogger("idleband.service")
 
@@ -37,9 +44,10 @@ class Faults(NamedTuple):
 
 
 class SimulatedStation:
-    """A base station that takes states, contexts and rewards from a scenario.
+    """A base station that takes states, contexts and rewards from a scenario, or states from a replayed trace.
 
-    Its reports contain the rewards of the static and the contextual reference, which only a simulator knows.
+    With sensing errors it sends observed states, and the rewards that belong to them, as in a simulation. Its reports
+    contain the rewards of the static and the contextual reference, which only a simulator knows.
     """
 
     def __init__(self, client: Client, scenario: Any, *, seed: int = 0, faults: Faults | None = None) -> None:
@@ -53,7 +61,7 @@ class SimulatedStation:
         self._random = random.Random(seed)  # for faults; the scenario has its own random streams
         self._queue: list[tuple[int, int, Callable[[], object]]] = []  # (slot in which to send, number, send)
         self._queued = 0
-        self._sends_perturbations: bool | None = None
+        self._status: dict[str, Any] = {}  # of the allocator at the first request
         self.slot = 0
         self.counts = dict.fromkeys(("sent", "lost", "late", "repeated"), 0)
         # The station may be started again while the allocator continues; request_ids must be new.
@@ -67,15 +75,17 @@ class SimulatedStation:
         path, sensing = self._run.path, self._scenario.sensing
         row = (self.slot - 1) % len(path.available)
         available = path.available[row]
+        status = self._status = self._status or self._client.status()
+        observed = path.observed if path.errors else path.s
         decision = self._client.decide(
-            path.x,
+            path.x if status["dimension"] > 0 else None,
             available=available,
-            states=path.s if sensing == "all" else None,
+            states=observed if sensing == "all" else None,
             request_id=f"{self._prefix}-{self.slot}",
         )
         channels = list(decision.channels)
-        rewards, states = path.rewards[channels].tolist(), path.s[channels].tolist()
-        perturbations = path.n[channels].tolist() if self._reports_perturbations() else None
+        rewards, states = self._observed_rewards(path)[channels].tolist(), observed[channels].tolist()
+        perturbations = path.n[channels].tolist() if status["feedback"] == "perturbation" else None
         threshold = _smallest_of_best(path.expected, available, self._scenario.users)
         static, contextual = (self._run.references.now - before)[:2].tolist()
         reference = {
@@ -93,10 +103,15 @@ class SimulatedStation:
         """Continue with another client, for example after the service has moved to another port."""
         self._client = client
 
-    def _reports_perturbations(self) -> bool:
-        if self._sends_perturbations is None:
-            self._sends_perturbations = self._client.status()["feedback"] == "perturbation"
-        return self._sends_perturbations
+    def _observed_rewards(self, path: SamplePath) -> Floats:
+        """Return the reward of every channel that belongs to its observed state."""
+        if not path.errors or self._scenario.recorded_rewards:
+            return path.rewards
+        every = np.arange(path.s.size)
+        if path.reward == ADDITIVE:
+            return path.h[every, path.observed] - path.n
+        level: npt.NDArray[np.float64] = path.good[every, path.observed].astype(np.float64)
+        return np.where(level - path.n > 0.0, HIGH, LOW)
 
     def _send(self, report: Callable[[], object]) -> None:
         """Queue a report for this slot, or lose, delay or repeat it."""
@@ -151,13 +166,31 @@ def _smallest_of_best(values: Floats, available: Flags, users: int) -> float:
     return float(best[-1]) if best.size else 0.0
 
 
-def check_sizes(scenario: Any, settings: Settings) -> None:
-    """Refuse a scenario whose sizes are not those of the allocator."""
-    built = make_scenario(scenario)
+def station_scenario(source: Any, settings: Settings) -> Scenario:
+    """Return the scenario of a station for an allocator; refuse one with other sizes or with rewards out of range.
+
+    A trace has no number of users; it gets that of the allocator. An allocator without contexts fits every dimension.
+    """
+    is_trace = isinstance(source, Trace) or str(source).endswith(".parquet")
+    if is_trace:
+        K = source.K if isinstance(source, Trace) else TraceFile(Path(source)).metadata.K
+        if settings.channels != K:
+            raise InputError(f"channels = {settings.channels}: trace {_name_of(source)} has {K}")
+    built = make_scenario(source, users=settings.users) if is_trace else make_scenario(source)
     for field, expected, found in (
         ("channels", built.K, settings.channels),
         ("users", built.users, settings.users),
-        ("dimension", built.dimension, settings.dimension),
+        ("dimension", built.dimension, settings.dimension or built.dimension),
     ):
         if expected != found:
             raise InputError(f"{field} = {found}: scenario {built.name} has {expected}")
+    low, high = built.reward_range()
+    if low < settings.rewards[0] or high > settings.rewards[1]:
+        raise InputError(
+            f"rewards = {list(settings.rewards)}: scenario {built.name} has rewards from {low:g} to {high:g}"
+        )
+    return built
+
+
+def _name_of(source: Any) -> str:
+    return "in memory" if isinstance(source, Trace) else str(source)

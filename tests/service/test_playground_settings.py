@@ -1,0 +1,220 @@
+"""Settings of the playground: the scenarios that follow from them, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import idleband as ib
+from idleband.errors import InputError
+from idleband.policies.registry import POLICIES
+from idleband.scenario.presets import PRESETS
+from idleband.service.playground_options import options
+from idleband.service.playground_settings import (
+    OfferedTrace,
+    PlaygroundRun,
+    PlaygroundSettings,
+    PolicyChoice,
+    build,
+    check,
+    offered_traces,
+)
+
+UCB = [PolicyChoice("mp-ucb")]
+
+
+def of(traces: dict[str, OfferedTrace] | None = None, /, **changes: Any) -> PlaygroundRun:
+    """Build the run that a client's settings describe."""
+    settings = msgspec.convert({"policies": [{"name": "mp-ucb"}], **changes}, PlaygroundSettings)
+    return build(settings, traces or {})
+
+
+# --- channels --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_without_changes_is_that_of_the_package(preset: str) -> None:
+    run = of(scenario=preset, users=3, perturbation="cosine")
+    assert run.scenario == ib.scenario(preset, users=3, perturbation="cosine")
+    assert run.horizon == 20_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "p01", "p10"),
+    [
+        ({"channels": 3, "p01": 0.2, "p10": 0.4}, [0.2] * 3, [0.4] * 3),
+        ({"p01": [0.1, 0.2], "p10": 0.5}, [0.1, 0.2], [0.5] * 2),
+        ({"channels": 2, "p01": 0.3, "p10": [0.5, 1]}, [0.3] * 2, [0.5, 1.0]),
+        ({"p01": 0.5}, [0.5] * 10, list(PRESETS["S1"].p10)),
+    ],
+    ids=["one value each", "list and value", "value and list", "p10 of the preset"],
+)
+def test_channels_and_probabilities_can_be_set(changes: dict[str, Any], p01: list[float], p10: list[float]) -> None:
+    scenario = of(users=1, **changes).scenario
+    assert len(p01) == scenario.K
+    assert [float(P[0, 1]) for P in scenario.transition] == p01
+    assert [float(P[1, 0]) for P in scenario.transition] == p10
+
+
+@pytest.mark.parametrize(
+    ("changes", "start"),
+    [
+        ({"channels": 3, "p01": [0.1, 0.2], "p10": 0.1, "users": 1}, "p01: has 2 values; must be one value, or 3,"),
+        ({"channels": 3, "p01": 0.1, "users": 1}, "p10: has 10 values; must be one value, or 3,"),
+        ({"channels": 3, "p01": 0.1, "p10": 0.1, "users": 4}, "users = 4: must be at most 3,"),
+        ({"users": 11}, "users = 11: must be at most 10,"),
+        ({"p01": 0.0}, "scenario.p01"),
+        ({"p10": [0.1] * 9 + [1.5]}, "scenario.p10"),
+        ({"channels": 50, "p01": 0.1, "p10": 0.1, "horizon": 10**6, "replications": 5}, "horizon = 1000000: 5,000,000"),
+    ],
+)
+def test_bad_channels_are_refused_in_one_line(changes: dict[str, Any], start: str) -> None:
+    with pytest.raises(InputError) as refused:
+        of(**changes)
+    assert str(refused.value).startswith(start)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+# --- dwell times, sensing errors, shocks, regime change ---------------------------------------------------------------
+
+
+def test_dwell_times_keep_the_means_of_the_chains() -> None:
+    for dwell, kind in (("bursty", "weibull"), ("regular", "negative-binomial")):
+        scenario = of(scenario="S1", dwell=dwell).scenario
+        assert scenario.dwell is not None
+        assert {one.kind for one in (*scenario.dwell.good, *scenario.dwell.bad)} == {kind}
+        assert [one.mean for one in scenario.dwell.bad] == pytest.approx([1 / p for p in PRESETS["S1"].p01], rel=0.02)
+        assert [one.mean for one in scenario.dwell.good] == pytest.approx([1 / p for p in PRESETS["S1"].p10], rel=0.02)
+        assert scenario.channel_names == PRESETS["S1"].channel_names
+
+
+def test_one_probability_is_used_for_both_sensing_errors() -> None:
+    errors = of(sensing_errors=0.1).scenario.sensing_errors
+    assert errors is not None
+    assert (set(errors.missed), set(errors.false_alarm)) == ({0.1}, {0.1})
+    assert of(sensing_errors=0).scenario.sensing_errors is None
+
+
+def test_regimes_change_in_the_middle_of_the_run() -> None:
+    run = of(scenario="S1", regime_change=True, shocks=True, horizon=1000)
+    regimes, p01 = run.scenario.regimes, PRESETS["S1"].p01
+    assert regimes is not None
+    assert (regimes.p01, regimes.at) == ((p01, p01[::-1]), (501,))
+    assert regimes.p10[1] == PRESETS["S1"].p10[::-1]
+    assert run.scenario.shocks is not None
+    assert of(regime_change=True).scenario.regimes.at == (10_001,)  # type: ignore[union-attr]
+
+
+def test_settings_of_the_channels_can_be_combined() -> None:
+    scenario = of(channels=3, p01=[0.1, 0.2, 0.3], p10=0.1, users=2, dwell="bursty", shocks=True).scenario
+    assert (scenario.K, scenario.name) == (3, "S1-edited")
+    assert scenario.dwell is not None
+    assert scenario.shocks is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dwell": "weibull"}, "Invalid enum value 'weibull' - at `$.dwell`"),
+        ({"sensing_errors": 0.31}, "Expected `float` <= 0.3 - at `$.sensing_errors`"),
+        ({"sensing_errors": "some"}, "Expected `float`, got `str` - at `$.sensing_errors`"),
+        ({"shocks": 1}, "Expected `bool`, got `int` - at `$.shocks`"),
+        ({"regime_change": True, "dwell": "bursty"}, "regime_change: needs geometric dwell times; dwell is bursty"),
+        ({"dwell": "bursty", "p01": 1e-12}, "scenario.dwell.bad, channel 0.mean = "),
+    ],
+)
+def test_bad_worlds_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises((InputError, msgspec.ValidationError)) as refused:
+        of(**changes)
+    assert str(refused.value).startswith(message)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+# --- traces ----------------------------------------------------------------------------------------------------------
+
+
+def save_trace(path: Path, slots: int = 40, channels: int = 3) -> Path:
+    busy = np.random.default_rng(1).random((slots, channels)) < 0.4
+    ib.Trace.from_arrays(busy=busy, slot_s=0.5).save(path)
+    return path
+
+
+def test_a_trace_is_offered_by_the_name_of_its_file(tmp_path: Path) -> None:
+    traces = offered_traces([save_trace(tmp_path / "LTE band (1).parquet"), save_trace(tmp_path / "b.parquet")])
+    assert list(traces) == ["LTE-band-1", "b"]
+    run = of(traces, scenario="LTE-band-1", users=2, perturbation="none", sensing_errors=0.1)
+    assert (run.scenario.name, run.scenario.K, run.scenario.users, run.horizon) == ("LTE-band-1", 3, 2, 40)
+    assert run.scenario.recording is not None
+    assert run.scenario.sensing_errors is not None
+    assert of(traces, scenario="b", users=3, horizon=10).horizon == 10
+
+
+def test_options_contain_traces_without_their_paths(tmp_path: Path) -> None:
+    found = options(offered_traces([save_trace(tmp_path / "b.parquet")]).values())
+    assert msgspec.to_builtins(found.traces) == [
+        {"name": "b", "channels": 3, "slots": 40, "slot_seconds": 0.5, "horizon": 40}
+    ]
+    assert str(tmp_path) not in msgspec.json.encode(found).decode()
+    assert found.dwell == ["geometric", "bursty", "regular"]
+
+
+def test_every_policy_of_the_package_is_offered() -> None:
+    names = [one.name for one in options([]).policies]
+    assert names == list(POLICIES)
+    assert {"mp-adaptive", "mp-stay", "mp-lbt"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"users": 4}, "users = 4: must be at most 3, the number of channels"),
+        ({"channels": 3}, "channels: must be left out; the trace b defines the channels"),
+        ({"p01": 0.1}, "p01: must be left out; the trace b defines the channels"),
+        ({"dwell": "bursty"}, "dwell: must be left out; the trace b defines the states of the channels"),
+        ({"shocks": True}, "shocks: must be left out"),
+        ({"regime_change": True}, "regime_change: must be left out"),
+        ({"perturbation": "loud"}, "perturbation = 'loud': must be one of none, linear"),
+        ({"scenario": "c"}, "scenario = 'c': must be one of S1, S2, S3, S4, b"),
+    ],
+)
+def test_settings_that_a_trace_defines_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    traces = offered_traces([save_trace(tmp_path / "b.parquet")])
+    settings = msgspec.convert(
+        {"policies": [{"name": "mp-ucb"}], "scenario": "b", "users": 2, **changes}, PlaygroundSettings
+    )
+    for found in (check, build):
+        with pytest.raises(InputError) as refused:
+            found(settings, traces)
+        assert str(refused.value).startswith(message)
+
+
+def test_work_is_limited_in_proportion_to_the_channels(tmp_path: Path) -> None:
+    """A trace of 147 channels may run 10/147 of the slots that ten channels may."""
+    traces = offered_traces([save_trace(tmp_path / "wide.parquet", channels=147)])
+    assert of(traces, scenario="wide", users=100, horizon=136_000, replications=10).horizon == 136_000
+    with pytest.raises(InputError, match=r"^horizon = 137000: 1,370,000 slots .* at most 1,360,544 with 147 channels"):
+        of(traces, scenario="wide", horizon=137_000, replications=10)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none.parquet", "none.parquet: cannot be read"),
+        ("S1.parquet", "S1.parquet: the name 'S1' belongs to a preset; rename the file"),
+        ("again/b.parquet", "the name 'b' belongs to another trace; rename the file"),
+        ("text.parquet", "is not a trace file"),
+        ("wide.parquet", "wide.parquet: has 1001 channels; the playground takes at most 1000"),
+    ],
+)
+def test_bad_trace_files_are_refused(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "again").mkdir()
+    for good in ("b.parquet", "S1.parquet", "again/b.parquet"):
+        save_trace(tmp_path / good)
+    save_trace(tmp_path / "wide.parquet", slots=2, channels=1001)
+    (tmp_path / "text.parquet").write_text("text")
+    with pytest.raises(InputError) as refused:
+        offered_traces([tmp_path / "b.parquet", tmp_path / name])
+    assert message in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
