@@ -41,6 +41,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"forget": 50.0},
         {"forget": 5.0, "shared": True},
     ],
+    "mp-adaptive": [{"redraw": 1}, {"look_ahead": False, "forget": 50.0}],
+    "mp-adaptive-lucb": [{"shared": True}, {"look_ahead": False, "redraw": 1}, {"forget": 5.0, "shared": True}],
     "mp-belief-nucb": [
         {"D": 4},
         {"D": 4, "shared": True, "forget": 50.0},

@@ -8,8 +8,9 @@ Where the chain is not trusted there is no model to look ahead with. Instead, wi
 was not observed in the last slot gets EXPLORE standard deviations of its offset added to its logit, and a channel that
 was idle in the last slot gets STAY: exploration should replace busy channels rather than idle ones.
 
-With a switching cost c, a channel that was played in the slot before gets c (p01 + p10), at most c, added to its index:
-the cost is paid once, and the difference between two channels lasts for about 1 / (p01 + p10) slots.
+With a switching cost c, a channel that was played in the slot before gets c (p01 + p10) added to its index: the cost
+is paid once, and the difference between two channels lasts for about 1 / (p01 + p10) slots. A lasting difference is
+worth a higher cost; therefore no more than MAX_STAYING of the range of rewards is added.
 """
 
 from typing import NamedTuple
@@ -31,6 +32,7 @@ from idleband.policies.protocol import Setup, Slot
 from idleband.policies.sensing_errors import idle_given, observed_idle, sensing_of, truly_idle
 
 EXPLORE = 2.0  # standard deviations added to the logit of a channel that is not observed now
+MAX_STAYING = 0.3  # of the range of rewards, added to the index of a channel because switching has a cost
 STAY = 2.5  # added to the logit of a channel that was idle in the last slot
 
 
@@ -117,7 +119,8 @@ def staying_value(setup: Setup, index: AdaptiveIndex, k: int) -> float:
     """Return what is added to the index of a channel that was played in the slot before."""
     if setup.switching_cost == 0.0 or index.slots[1] < 0 or index.played[k] != index.slots[1]:
         return 0.0
-    return setup.switching_cost * min(1.0, index.predictors.p01[k] + index.predictors.p10[k])
+    value = setup.switching_cost * (index.predictors.p01[k] + index.predictors.p10[k])
+    return min(value, MAX_STAYING * (setup.high - setup.low))
 
 
 @jit
