@@ -8,8 +8,10 @@ from pathlib import Path
 from threading import Timer
 from urllib.request import Request, urlopen
 
+import numpy as np
 import pytest
 
+import idleband as ib
 import idleband.service as service_package
 from idleband.service.client import Client
 from tests.service.chromium import TIMEOUT, Tab, find_browser, open_tab
@@ -26,6 +28,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     data = tmp_path_factory.mktemp("service")
     command = [sys.executable, "-m", "idleband", "serve", "--policy", "mp-ucb", "--channels", "10", "--users", "5"]
     command += ["--dimension", "8", "--data", str(data), "--station", "S1", "--pace", "10", "--port", "0"]
+    busy = np.random.default_rng(1).random((200, 12)) < 0.4
+    ib.Trace.from_arrays(busy=busy, slot_s=0.5).save(data / "band.parquet")
+    command += ["--trace", str(data / "band.parquet")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         timer = Timer(TIMEOUT, process.kill)  # ends the wait below if the service does not start
         timer.start()
@@ -111,6 +116,19 @@ def test_watch_shows_channel_names(service: str, page: Tab) -> None:
     page.until("document.querySelectorAll('#terms tr').length === 4")
     assert names[assigned[0]] in page.text("#why")
     assert names[assigned[0]] in page.text("#terms")
+
+
+def test_watch_with_many_named_channels_fits_a_phone(service: str, page: Tab) -> None:
+    names = [f"{704.6 + 0.18 * k:.2f} MHz" for k in range(50)]
+    settings = {"name": "many", "policy": "mp-random", "channels": 50, "users": 10, "channel_names": names}
+    request = Request(f"{service}/v1/allocators", json.dumps(settings).encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=TIMEOUT) as response:
+        assert response.status == 200
+    with Client(service, "many") as client:
+        client.decide()
+    page.open(f"{service}/?name=many", PHONE)
+    page.until("document.querySelector('#range').textContent === '704.60 MHz to 708.92 MHz (25 of 50)'")
+    assert_fits_phone(page)
 
 
 def test_watch_explains_slots_of_the_strip(service: str, page: Tab) -> None:
@@ -252,6 +270,73 @@ def test_playground_runs_with_edited_channels(service: str, page: Tab) -> None:
     page.click("#restore")
     assert page.value("document.querySelector('#channels').value") == "10"
     assert "channels" not in page.value("location.hash")
+
+
+def test_playground_runs_with_other_worlds(service: str, page: Tab) -> None:
+    """Dwell times, shocks, regime change and sensing errors are in the link where they differ from the defaults."""
+    open_playground(page, f"{service}/playground#slots=100&replications=1&{POLICIES}")
+    assert "dwell" not in page.value("location.hash")
+    for field, value in (("dwell", "bursty"), ("shocks", "on"), ("errors", "0.1")):
+        page.fill(f"#{field}", value)
+    assert "many short" in page.text("#dwell-note").lower()
+    link = page.value("location.href")
+    assert "dwell=bursty&shocks=on&errors=0.1" in link
+    run_to_the_end(page)
+    assert page.text("#run-of").startswith(
+        "Scenario S1, bursty dwell times, common shocks, sensing errors 0.1, linear perturbation, 5 users"
+    )
+    page.call("Page.navigate", url="about:blank")
+    open_playground(page, link)
+    assert page.value(
+        "['dwell', 'shocks', 'change', 'errors'].map((id) => document.getElementById(id).value).join()"
+    ) == ("bursty,on,off,0.1")
+    for field, value, line in (
+        ("change", "on", "Regime change: needs geometric dwell times."),
+        ("errors", "0.5", "Sensing errors: must be a number from 0 to 0.3."),
+    ):
+        valid = page.value(f"document.querySelector('#{field}').value")
+        page.fill(f"#{field}", value)
+        page.click("#run")
+        page.until(f"document.querySelector('#error').textContent === {line!r}")
+        page.fill(f"#{field}", valid)
+    page.fill("#dwell", "geometric")
+    page.fill("#change", "on")
+    run_to_the_end(page)
+    assert page.text("#run-of").startswith("Scenario S1, common shocks, regime change in slot 51, sensing errors 0.1,")
+
+
+def test_playground_replays_a_trace(service: str, page: Tab) -> None:
+    """A trace defines the channels and the number of slots; the fields of a preset come back with the preset."""
+    open_playground(page, f"{service}/playground#users=9&replications=2&dwell=bursty&{POLICIES}")
+    page.fill("#scenario", "band")
+    values = "['channels', 'users', 'slots', 'perturbation'].map((id) => document.getElementById(id).value).join()"
+    assert page.value(values) == "12,5,200,none"
+    assert page.text("#scenario-note").startswith("Replay of a recorded trace: 12 channels, 200 slots of 0.5 s.")
+    assert page.value("document.querySelector('#channels').disabled")
+    assert page.value("document.querySelectorAll('[data-preset-only]:not([hidden])').length") == 0
+    assert "dwell" not in page.value("location.hash")
+    page.fill("#users", "11")
+    page.fill("#errors", "0.1")
+    link = page.value("location.href")
+    run_to_the_end(page)
+    assert page.text("#run-of") == (
+        "Replay of band, sensing errors 0.1, no perturbation, 11 users, 200 slots, 2 replications, seed 0"
+    )
+    assert "are not independent" in page.text("#reading")
+    assert "significant" not in page.text("#difference-note")
+    page.fill("#users", "13")
+    page.click("#run")
+    page.until("document.querySelector('#error').textContent === 'Users: must be a whole number from 1 to 12.'")
+
+    page.call("Page.navigate", url="about:blank")
+    open_playground(page, link, PHONE)
+    assert page.value(values) == "12,11,200,none"
+    assert_fits_phone(page)
+    page.fill("#scenario", "S1")
+    assert page.value(values) == "10,5,20000,linear"
+    page.call("Page.navigate", url="about:blank")
+    open_playground(page, link.replace("users=11", "users=11&p01=0.1"))
+    assert page.text("#link-error") == "Unknown in the link: p01 = 0.1 (not used with a trace)."
 
 
 def test_playground_keeps_the_previous_run_until_the_next_has_a_point(service: str, page: Tab) -> None:

@@ -2,14 +2,22 @@
 
 import { Chart } from "./chart.js";
 import { count, events, find, getJson, make, plural, Refused, sentence, setText, short, showMore } from "./common.js";
-import { expand, fillScenario, isEdited, presetOf, probabilities, resizeLists, validateScenario, valuesIn } from "./scenario_form.js";
+import { expand, fillScenario, isEdited, presetOf, probabilities, resizeLists, traceOf, validateScenario, valuesIn } from "./scenario_form.js";
 
 const DEFAULTS = { // a form that can be run as it is
   scenario: "S1", perturbation: "linear", users: "5", slots: "20000", replications: "3", seed: "0",
+  dwell: "geometric", shocks: "off", change: "off", errors: "0",
   show: "reward", axis: "linear", reference: "best", policies: ["rca-m", "mp-lucb", "mp-belief-lucb"],
 };
-const FIELDS = ["scenario", "channels", "users", "p01", "p10", "perturbation", "slots", "replications", "seed"];
+const FIELDS = ["scenario", "channels", "users", "p01", "p10", "perturbation", "slots", "replications", "seed", "dwell", "shocks", "change", "errors"];
 const SCENARIO_FIELDS = ["channels", "p01", "p10"]; // in the link only where they differ from the preset
+const PROCESS_FIELDS = ["dwell", "shocks", "change"]; // not for traces
+const OPTIONAL_FIELDS = [...PROCESS_FIELDS, "errors"]; // in the link only where they differ from the default
+const DWELL_NOTES = {
+  geometric: "How long a channel has been idle or busy does not matter for its next state.",
+  bursty: "Many short and a few very long periods with the same means: the longer a period has lasted, the less likely it is to end.",
+  regular: "Periods of similar lengths with the same means: the longer a period has lasted, the more likely it is to end.",
+};
 const VIEWS = ["show", "axis", "reference"];
 const LOWER = "Lower is better.";
 const MEASURES = {
@@ -110,8 +118,10 @@ function settings() {
     const one = (id) => (probabilities(id).length === 1 ? probabilities(id)[0] : probabilities(id));
     Object.assign(scenario, { channels: number("channels"), p01: one("p01"), p10: one("p10") });
   }
+  if (!traceOf(options)) Object.assign(scenario, { dwell: find("dwell").value, shocks: find("shocks").value === "on", regime_change: find("change").value === "on" });
   return {
     ...scenario,
+    sensing_errors: number("errors"),
     perturbation: find("perturbation").value,
     users: number("users"),
     horizon: number("slots"),
@@ -133,13 +143,13 @@ function valueOf(input) {
 
 /** Mark all invalid fields. */
 function markInvalid() {
-  validateScenario();
+  validateScenario(options);
   for (const id of FIELDS) find(id).setAttribute("aria-invalid", String(!find(id).checkValidity()));
 }
 
 /** Remove the mark from fields that are valid again. Fields being typed into are not marked before Run is pressed. */
 function unmarkValid() {
-  validateScenario();
+  validateScenario(options);
   for (const id of FIELDS) if (find(id).checkValidity()) find(id).setAttribute("aria-invalid", "false");
 }
 
@@ -149,20 +159,35 @@ const firstInvalid = () => FIELDS.map(find).find((input) => input.getAttribute("
 function mistake() {
   const input = firstInvalid();
   if (!input) return "";
-  const problem = input.validity.customError ? input.validationMessage : `must be a whole number from ${count(input.min)} to ${count(input.max)}`;
-  return `${input.dataset.label}: ${problem}.`;
+  const range = input.step === "any" ? `number from ${input.min} to ${input.max}` : `whole number from ${count(input.min)} to ${count(input.max)}`;
+  return `${input.dataset.label}: ${input.validity.customError ? input.validationMessage : `must be a ${range}`}.`;
 }
 
 // --- the link --------------------------------------------------------------------------------------------------------
 
 function toHash() {
   const edited = isEdited(options);
-  const fields = FIELDS.filter((id) => edited || !SCENARIO_FIELDS.includes(id));
+  const inLink = (id) => (SCENARIO_FIELDS.includes(id) ? edited : !OPTIONAL_FIELDS.includes(id) || (find(id).value !== DEFAULTS[id] && isUsed(id)));
+  const fields = FIELDS.filter(inLink);
   const link = new URLSearchParams(fields.map((id) => [id, id === "p01" || id === "p10" ? valuesIn(id).join(",") : find(id).value]));
   for (const box of policyBoxes()) link.append("policy", policyText(box));
   for (const id of VIEWS) link.append(id, find(id).value || DEFAULTS[id]);
   // These characters need no escape in a fragment, and the link stays readable.
   return `#${link.toString().replaceAll("%3A", ":").replaceAll("%3D", "=").replaceAll("%2C", ",")}`;
+}
+
+/** Return whether a field applies to the selected scenario. */
+const isUsed = (id) => !(traceOf(options) && [...SCENARIO_FIELDS, ...PROCESS_FIELDS].includes(id));
+
+/** Return the defaults for the selected scenario: a trace has its own number of slots and no perturbation. */
+function defaults() {
+  const trace = traceOf(options);
+  if (!trace) return DEFAULTS;
+  const { work, work_channels: channels } = options.limits;
+  const runs = (policyBoxes().length || DEFAULTS.policies.length) * (Number(find("replications").value) || Number(DEFAULTS.replications));
+  const most = Math.floor((work * channels) / Math.max(channels, trace.channels) / runs);
+  const users = Math.min(Number(DEFAULTS.users), trace.channels);
+  return { ...DEFAULTS, perturbation: "none", slots: String(Math.min(trace.horizon, most)), users: String(users) };
 }
 
 /** Fill the form from the link, or with defaults, and report the parts of the link that are unknown. */
@@ -178,14 +203,23 @@ function fromHash() {
     }
   };
   fill("scenario", DEFAULTS.scenario);
+  unknown.push(...FIELDS.filter((id) => link.has(id) && !isUsed(id)).map((id) => `${id} = ${link.get(id)} (not used with a trace)`));
+  for (const id of FIELDS) if (!isUsed(id)) link.delete(id);
   const preset = presetOf(options);
-  fill("channels", String(preset.p01.length));
-  for (const id of ["p01", "p10"]) find(id).value = (link.get(id) ?? expand(preset[id], Number(find("channels").value)).join(",")).split(",").join(", ");
-  for (const id of FIELDS) if (id in DEFAULTS && id !== "scenario") fill(id, DEFAULTS[id]);
+  if (preset) {
+    fill("channels", String(preset.p01.length));
+    for (const id of ["p01", "p10"]) find(id).value = (link.get(id) ?? expand(preset[id], Number(find("channels").value)).join(",")).split(",").join(", ");
+  } else {
+    fillScenario(options);
+  }
+  hadTrace = !preset;
+  find("policies").replaceChildren();
+  fill("replications", DEFAULTS.replications);
+  const standard = defaults();
+  for (const id of FIELDS) if (id in DEFAULTS && !["scenario", "replications"].includes(id)) fill(id, standard[id]);
   for (const id of ["show", "axis"]) fill(id, DEFAULTS[id]);
   find("reference").replaceChildren(...[...new Set(["best", link.get("reference") ?? "best"])].map(referenceOption));
   find("reference").value = link.get("reference") ?? DEFAULTS.reference;
-  find("policies").replaceChildren();
   const listed = link.getAll("policy");
   for (const text of listed.slice(0, options.limits.policies)) {
     const [, name, list = ""] = text.match(/^([^:]*):?(.*)$/s);
@@ -221,14 +255,34 @@ function formChanged() {
 
 /** Update the parts of the form that depend on others. */
 function adapt() {
-  const [preset, edited] = [presetOf(options), isEdited(options)];
-  setText(find("scenario-note"), edited ? `Based on ${preset.name}, with other channels.` : sentence(preset.note));
+  const [preset, trace, edited] = [presetOf(options), traceOf(options), isEdited(options)];
+  if (trace) setText(find("scenario-note"), traceNote(trace));
+  else setText(find("scenario-note"), edited ? `Based on ${preset.name}, with other channels.` : sentence(preset.note));
   find("restore").hidden = !edited;
-  setText(find("restore"), `Restore the channels of ${preset.name}`);
-  find("users").max = Math.min(options.limits.channels, Number(find("channels").value) || options.limits.channels);
+  if (preset) setText(find("restore"), `Restore the channels of ${preset.name}`);
+  for (const field of document.querySelectorAll("[data-preset-only]")) field.hidden = Boolean(trace);
+  find("channels").disabled = Boolean(trace); // a trace defines them
+  setText(find("dwell-note"), DWELL_NOTES[find("dwell").value]);
+  const most = trace ? trace.channels : options.limits.channels;
+  find("users").max = Math.min(most, Number(find("channels").value) || most);
   find("add").disabled = policyBoxes().length >= options.limits.policies;
   const alone = policyBoxes().length === 1;
   for (const box of policyBoxes()) box.querySelector("button").disabled = alone;
+}
+
+function traceNote({ channels, slots, slot_seconds: seconds }) {
+  return `Replay of a recorded trace: ${plural(channels, "channel")}, ${plural(slots, "slot")} of ${Number(seconds.toPrecision(3))} s. Each replication starts at another slot.`;
+}
+
+let hadTrace = false; // whether the scenario selected before was a trace
+
+/** Fill in the settings that depend on whether a trace is selected. */
+function scenarioChosen() {
+  fillScenario(options);
+  const standard = defaults();
+  const changed = hadTrace || Boolean(traceOf(options));
+  hadTrace = Boolean(traceOf(options));
+  if (changed) for (const id of ["perturbation", "slots", "users"]) find(id).value = standard[id];
 }
 
 async function copyLink() {
@@ -341,7 +395,7 @@ function draw() {
   const title = scale ? `R(t) / (M ln t), ${measure === "static" ? "best fixed channels" : "best channels by context"}` : name;
   const replications = run?.settings.replications;
   setText(find("curves-title"), title);
-  setText(find("reading"), (scale ? `${note} ${PAPER_NOTE}` : note) + (replications > 1 ? ` Bands are 95\u00a0% intervals over ${replications} replications; they may exceed the chart.` : ""));
+  setText(find("reading"), (scale ? `${note} ${PAPER_NOTE}` : note) + (replications > 1 ? ` ${bandsNote(run.settings)}` : ""));
   find("chart").hidden = run === null;
   find("difference-box").hidden = run === null || measure !== "reward" || policyNames().length < 2;
   if (run === null) return;
@@ -353,6 +407,12 @@ function draw() {
   chart.draw(series, { log, until, from, y: title });
   drawDifferences({ log, until, from: until / (log ? 1000 : 50) });
   showResults();
+}
+
+/** Describe the bands. Replications of a trace are not independent, so that their spread is no interval. */
+function bandsNote({ replications, dwell }) {
+  if (dwell === undefined) return `Bands come from ${replications} replications of one recording, which start at different slots and are not independent: they understate the uncertainty.`;
+  return `Bands are 95\u00a0% intervals over ${replications} replications; they may exceed the chart.`;
 }
 
 /** Return [slot, value, half width] of a policy at a checkpoint; null where the scale is not defined. */
@@ -394,16 +454,25 @@ function drawDifferences(axes) {
   const reference = referencePolicy();
   const title = `Reward per slot minus that of ${reference}`;
   setText(find("difference-title"), title);
-  const interval = run.settings.replications > 1 ? " Where the band does not contain 0, the difference at that slot is significant at the 5\u00a0% level." : " With one replication there is no interval.";
+  const { replications, dwell } = run.settings;
+  const significance = dwell === undefined ? ` ${bandsNote(run.settings)}` : " Where the band does not contain 0, the difference at that slot is significant at the 5\u00a0% level.";
+  const interval = replications > 1 ? significance : " With one replication there is no interval.";
   setText(find("difference-note"), `Paired: both policies ran on the same sample paths. Below 0, a policy earns less than ${reference}.${interval}`);
   const series = names.map((name, style) => ({ name, style, points: run.points.map((point) => [point.t, ...difference(point, name, reference)]) }));
   differenceChart.draw(series.filter(({ name }) => name !== reference), { ...axes, y: title });
 }
 
 /** Describe the settings of a run; the form may have changed since. */
-function scenarioText({ scenario, channels, perturbation, users, horizon, replications, seed }) {
-  const place = channels === undefined ? `Scenario ${scenario}` : `Scenario ${scenario} with other channels (K = ${channels})`;
-  return `${place}, ${perturbation} perturbation, ${plural(users, "user")}, ${plural(horizon, "slot")}, ${plural(replications, "replication")}, seed ${seed}`;
+function scenarioText({ scenario, channels, dwell, shocks, regime_change: change, sensing_errors: errors, perturbation, users, horizon, replications, seed }) {
+  const preset = channels === undefined ? `Scenario ${scenario}` : `Scenario ${scenario} with other channels (K = ${channels})`;
+  const world = [
+    dwell === undefined ? `Replay of ${scenario}` : preset,
+    dwell !== undefined && dwell !== "geometric" && `${dwell} dwell times`,
+    shocks && "common shocks",
+    change && `regime change in slot ${count(Math.floor(horizon / 2) + 1)}`,
+    errors > 0 && `sensing errors ${errors}`,
+  ];
+  return `${world.filter(Boolean).join(", ")}, ${perturbation === "none" ? "no" : perturbation} perturbation, ${plural(users, "user")}, ${plural(horizon, "slot")}, ${plural(replications, "replication")}, seed ${seed}`;
 }
 
 function showResults() {
@@ -436,11 +505,14 @@ async function open() {
     showError(`${error instanceof Refused ? error.message : "The service cannot be reached"}; load the page again.`);
     return;
   }
-  find("scenario").replaceChildren(...options.scenarios.map(({ name }) => make("option", { value: name }, name)));
+  const named = (list) => list.map(({ name }) => make("option", { value: name }, name));
+  find("scenario").replaceChildren(...named(options.scenarios));
+  if (options.traces.length) find("scenario").append(make("optgroup", { label: "Recorded traces" }, ...named(options.traces)));
   find("perturbation").replaceChildren(...options.perturbations.map((name) => make("option", { value: name }, name)));
   find("slots").max = options.limits.slots;
   find("replications").max = options.limits.replications;
   find("channels").max = options.limits.channels;
+  find("errors").max = options.limits.sensing_errors;
   showMore(find("results-box"));
   fromHash();
   draw();
@@ -449,7 +521,7 @@ async function open() {
     event.preventDefault();
     start();
   });
-  find("scenario").addEventListener("input", () => fillScenario(options)); // before the form's own listener
+  find("scenario").addEventListener("input", scenarioChosen); // before the form's own listener
   find("channels").addEventListener("change", () => {
     if (resizeLists(options)) formChanged();
   });

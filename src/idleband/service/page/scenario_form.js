@@ -4,8 +4,11 @@ import { find } from "./common.js";
 
 let listsFor = 0; // number of channels that lists of probabilities were last made for
 
-/** Return the preset that is selected. */
+/** Return the preset that is selected; undefined if a trace is. */
 export const presetOf = (options) => options.scenarios.find(({ name }) => name === find("scenario").value);
+
+/** Return the trace that is selected; undefined if a preset is. */
+export const traceOf = (options) => options.traces.find(({ name }) => name === find("scenario").value);
 
 /** Return the values in a field, separated by commas or spaces. */
 export const valuesIn = (id) => find(id).value.split(/[\s,;]+/).filter(Boolean);
@@ -16,8 +19,13 @@ export const probabilities = (id) => valuesIn(id).map(Number);
 /** Return K values: a list is cut off, or continued from its start. */
 export const expand = (values, K) => (K >= 1 ? Array.from({ length: K }, (_, i) => values[i % values.length]) : values);
 
-/** Fill in the channels of the selected preset. */
+/** Fill in the channels of the selected preset or trace. */
 export function fillScenario(options) {
+  const trace = traceOf(options);
+  if (trace) {
+    find("channels").value = trace.channels;
+    return;
+  }
   const preset = presetOf(options);
   find("channels").value = preset.p01.length;
   for (const id of ["p01", "p10"]) find(id).value = preset[id].join(", ");
@@ -26,6 +34,7 @@ export function fillScenario(options) {
 
 /** Return whether the channels differ from those of the preset. */
 export function isEdited(options) {
+  if (traceOf(options)) return false;
   const preset = presetOf(options);
   const K = Number(find("channels").value);
   if (K !== preset.p01.length) return true;
@@ -51,8 +60,14 @@ export function resizeLists(options) {
   return changed;
 }
 
-/** Set or remove the validation messages of p01 and p10. */
-export function validateScenario() {
+/** Set or remove the validation messages of p01, p10 and the regime change. */
+export function validateScenario(options) {
+  if (traceOf(options)) {
+    for (const id of ["p01", "p10", "change"]) find(id).setCustomValidity("");
+    return;
+  }
+  const both = find("change").value === "on" && find("dwell").value !== "geometric";
+  find("change").setCustomValidity(both ? "needs geometric dwell times" : "");
   const K = Number(find("channels").value);
   const allChannels = K === 1 ? "must be one value" : `must be one value for all channels, or ${K} values, one per channel`;
   for (const id of ["p01", "p10"]) {
