@@ -1,6 +1,7 @@
 """Rank every policy in S1 to S4 under four perturbation models; write the page, its figures and a table of goals.
 
     python studies/ranking.py [FOLDER]
+    python studies/ranking.py --add      # run only the policies that ranking.csv lacks, and add them to table and page
 
 T = 10^5 slots, 20 replications, with a seed that was not used while the policies were developed. Results are stored in
 FOLDER (default results/ranking), from which an interrupted study continues. It takes forty minutes on two cores. To
@@ -11,12 +12,15 @@ nonlinear ones; and mp-nucb has a diagonal covariance under the nonlinear models
 Writes ranking.csv and goals.md beside this file, and the page and figures in docs.
 """
 
+import csv
 import math
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import idleband as ib
-from idleband.experiments.ranking import ORACLES, Row, ranking
+from idleband.experiments.ranking import NEEDED, ORACLES, Row, ranking
 from idleband.experiments.run import StudyRequest, run_experiments
 from idleband.experiments.spec import every_policy, experiment
 from idleband.experiments.study import Study
@@ -28,7 +32,15 @@ DOCS = HERE.parent / "docs"
 SCENARIOS, PERTURBATION_MODELS = ("S1", "S2", "S3", "S4"), ("none", "linear", "quadratic", "cosine")
 HORIZON, REPLICATIONS, SEED = 100_000, 20, 7
 NONLINEAR, RCA_AND_PRINTED = ("quadratic", "cosine"), ("mp-nucb-rca", "mp-nucb-printed")
-AWARE = {"mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-whittle", "mp-ts-episodes"}  # restless-aware policies
+AWARE = {
+    "mp-belief",
+    "mp-belief-lucb",
+    "mp-belief-nucb",
+    "mp-whittle",
+    "mp-ts-episodes",
+    "mp-adaptive",
+    "mp-adaptive-lucb",
+}  # restless-aware policies
 
 
 def policies_of(model: str) -> list[ConfiguredPolicy]:
@@ -185,18 +197,56 @@ def closest(study: Study, policy: str, *, aware: bool) -> tuple[str, str, bool]:
     return (*min(leads)[1:], reached)
 
 
+# --- adding policies --------------------------------------------------------------------------------------------------
+
+
+def stored() -> dict[tuple[str, str], list[Row]]:
+    """Return the rows of ranking.csv by model and scenario."""
+    kinds: dict[str, Any] = {field.name: field.type for field in fields(Row)}
+    absent = {str: "Student t", int: "0", float: "nan"}  # in tables of earlier versions
+    tables: dict[tuple[str, str], list[Row]] = {}
+    with (HERE / "ranking.csv").open() as file:
+        for entry in csv.DictReader(file):
+            row = Row(**{name: kind(entry.get(name) or absent[kind]) for name, kind in kinds.items()})
+            tables.setdefault((row.perturbation, row.scenario.partition("-")[0]), []).append(row)
+    return tables
+
+
+def with_missing(tables: dict[tuple[str, str], list[Row]]) -> dict[tuple[str, str], list[Row]]:
+    """Return the tables with rows of the policies that they lack, on the same sample paths."""
+    found = {}
+    for (model, name), rows in tables.items():
+        missing = [one for one in policies_of(model) if one.label not in {row.label for row in rows}]
+        best = max((row for row in rows if "parameters" not in row.knows), key=lambda row: row.reward).policy
+        beside = [ib.policy(other) for other in dict.fromkeys((*NEEDED, best))]
+        scenario = ib.scenario(name, perturbation=model, name=f"{name}-{model}")
+        study = ib.compare(scenario, [*missing, *beside], horizon=HORIZON, replications=REPLICATIONS, seed=SEED)
+        added = [row for row in ranking(study) if row.label in {one.label for one in missing}]
+        found[model, name] = sorted([*rows, *added], key=lambda row: -row.reward)
+        print(f"{model}, {name}: {len(added)} policies added", flush=True)
+    return found
+
+
 def main() -> None:
+    if sys.argv[1:] == ["--add"]:
+        write(with_missing(stored()))
+        return
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "results/ranking"
     found = studies(folder)
     tables = {place: ranking(study) for place, study in found.items()}
+    write(tables)
+    text = goals(found, tables)
+    (HERE / "goals.md").write_text(text)
+    print(text)
+
+
+def write(tables: dict[tuple[str, str], list[Row]]) -> None:
+    """Write the table, the page and the figures."""
     (HERE / "ranking.csv").write_text(ranking_csv([row for rows in tables.values() for row in rows]))
     (DOCS / "explanation/ranking.md").write_text(page(tables))
     for model in PERTURBATION_MODELS:
         drawn = ranking_figure([tables[model, name] for name in SCENARIOS])
         drawn.savefig(DOCS / f"figures/ranking-{model}.png")
-    text = goals(found, tables)
-    (HERE / "goals.md").write_text(text)
-    print(text)
 
 
 if __name__ == "__main__":

@@ -532,7 +532,7 @@ def test_table_is_sorted_by_reward(study: ib.Study) -> None:
     assert found.reward.is_monotonic_decreasing
     assert found.reward.nunique() == 3
     for label in LABELS:
-        mean, low, high, _ = study.interval(label, "regret_static", per_slot=True)
+        mean, low, high = study.interval(label, "regret_static", per_slot=True)[:3]
         assert found.regret_static[label] == mean
         assert found.regret_static_pm[label] == pytest.approx((high - low) / 2)
 

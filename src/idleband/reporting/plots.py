@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 # The palette of Okabe and Ito, safe for colour-blind readers; brown replaces its yellow, too pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D46")
-DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 1, 1, 1)))  # type: ignore[assignment]
+DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = (
+    "-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 1, 1, 1)), (0, (6, 1, 1, 1, 1, 1)),
+)  # type: ignore[assignment]  # fmt: skip
 
 PACKAGE = tuple(name for name, policy in POLICIES.items() if policy.source is None)
 
