@@ -91,6 +91,8 @@ def test_a_trace_is_replayed(tmp_path: Path) -> None:
     assert messages == messages_of(settings, offered_traces([tmp_path / "band.parquet"]))
     points = [message for message in messages if message["kind"] == "point"]
     assert points[-1]["t"] == 80
+    assert points[-1]["intervals"] == "block bootstrap over 20 blocks of one recording"
+    assert points[0]["intervals"] == "2 blocks of one recording, no interval"
     errors = {"missed": 0.2, "false_alarm": 0.2}
     scenario = ib.scenario(tmp_path / "band.parquet", users=2, sensing_errors=errors)
     result = ib.simulate(scenario, "mp-ucb", horizon=80, replications=2)

@@ -63,8 +63,11 @@ def _advance(
             yield sum(steps)
         static, contextual = (np.array([one.references.curves[i, : c + 1] for one in references]) for i in (0, 1))
         rewards = {label: np.array([one.tally.curves[0, : c + 1] for one in group]) for label, group in runs.items()}
+        # What intervals are based on where a trace is replayed; otherwise they are over replications.
+        basis = {} if recording is None else {"intervals": block_samples(recording, t, static).interval().basis}
         yield {
             "t": int(t[-1]),
+            **basis,
             "curves": {
                 label: {
                     "reward": _with_interval(reward, t, recording, per_slot=True),

@@ -111,3 +111,18 @@ def test_contexts_of_the_trace_are_in_its_copy(tmp_path: Path) -> None:
     assert loaded.scenario == scenario
     assert same(loaded, study)
     assert not (tmp_path / "out" / "contexts").exists()
+
+
+def test_an_interrupted_replay_continues(tmp_path: Path) -> None:
+    scenario, out = ib.scenario(make_trace(), users=2), tmp_path / "out"
+    study = ib.compare(scenario, ["mp-random"], out=out, **SIZE)
+    times = (out / "times.csv").read_text().splitlines()
+    for name in ("results.parquet", "plays.parquet", "manifest.json", f"tasks/{times[-1].split(',')[0]}.npz"):
+        (out / name).unlink()
+    copy = next((out / "traces").iterdir())
+    (out / "traces" / ".tmp-left").write_bytes(b"half a trace")
+    made = copy.stat().st_mtime_ns
+    assert same(ib.compare(scenario, ["mp-random"], out=out, **SIZE), study)
+    assert len((out / "times.csv").read_text().splitlines()) == len(times) + 1
+    assert [path.name for path in (out / "traces").iterdir()] == [copy.name]
+    assert copy.stat().st_mtime_ns == made
