@@ -1,8 +1,9 @@
 """Recommend a policy for a recorded band.
 
 The trace is described and fitted, and every suitable policy is replayed on it. The recommendation follows one rule:
-`mp-adaptive`, which has no parameter to tune, unless another policy earns clearly more on this recording (the 95%
-interval of the paired difference lies above 0); then the one that earns most.
+`mp-adaptive`, which has no parameter to tune, unless another policy earns clearly more on this recording: the 95%
+interval of the paired difference lies above 0 and the difference is at least 0.1% of the reward. Then it is the one
+that earns most.
 """
 
 import shlex
@@ -27,6 +28,7 @@ from idleband.trace.trace import Trace
 from idleband.validation import WholeNumber
 
 PREFERRED = "mp-adaptive"
+MARGIN = 0.001  # share of the reward below which a difference does not matter
 REPLICATIONS = 5  # starting points in the recording
 
 
@@ -43,8 +45,8 @@ class PolicyReplay:
 
     @property
     def clearly_behind(self) -> bool:
-        """Whether the best policy earns clearly more: the interval of the difference lies above 0."""
-        return self.behind is not None and self.behind.low > 0.0
+        """Whether the best policy earns clearly more: not by accident, and by a share that matters."""
+        return self.behind is not None and self.behind.low > 0.0 and self.behind.mean >= MARGIN * self.reward
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers for JSON."""
@@ -190,7 +192,7 @@ def advise(
             raise InputError(f"policy {one.label}: knows more than a base station does; choose another to recommend")
     folder = None if out is None else Path(out)
     replayed = scenario(trace if isinstance(trace, Trace) else Path(trace), users=M)
-    spec = experiment(replayed, configured, loaded.T, replications, seed)
+    spec = experiment(replayed, configured, None, replications, seed)
     study = run_experiment(spec, None if folder is None else folder / "replay", threads=threads, progress=progress)
     labels = {one.label for one in configured}
     fit = None
@@ -230,7 +232,10 @@ def _advice(trace: Trace, study: Study, labels: set[str], fit: TraceFit | None) 
         reason,
         serve_command(recommended, trace, M),
         replays,
-        {"best fixed set in hindsight": static / genie},
+        {
+            "best fixed set per block": best.block_reference() * best.horizon / genie,
+            "best fixed set in hindsight": static / genie,
+        },
         trace,
         trace.statistics(),
         fit,

@@ -6,7 +6,10 @@ from idleband.reporting.text import definitions, paragraph, table
 LEGEND = definitions(
     [
         ("of genie", "reward as a share of the genie's, which knows in advance which channels are idle"),
-        ("behind", "reward per slot of the best policy minus that of this one, with its 95% interval"),
+        (
+            "behind",
+            "reward per slot of the best policy minus that of this one, with its 95% interval (block bootstrap)",
+        ),
         ("collisions", "share of plays on a channel with a primary user"),
     ]
 )
