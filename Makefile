@@ -68,6 +68,7 @@ study: install  ## run the studies behind docs/explanation/{neural,ranking,beyon
 	$(BIN)/python studies/neural.py
 	$(BIN)/python studies/ranking.py
 	$(BIN)/python studies/robustness.py
+	$(BIN)/python studies/worlds.py
 
 wheel: install  ## build a wheel into dist/
 	$(BIN)/python -m build --wheel

@@ -5,14 +5,14 @@
 
 Four disturbances of S1 and S4, T = 10^5 slots, 20 replications, with seeds that were not used while the policies were
 developed:
-    reversed    at T/2 channel k gets the chain of channel K - 1 - k, so that the best channels become the worst
+    reversed    from the middle on channel k has the chain of channel K - 1 - k: the best channels become the worst
     regular     dwell times with the mean m of the chain, uniform on 1 to 2m - 1 instead of geometric
     bursty      the same means, nine of ten dwells a third as long on average (at least one slot)
     drifting    theta of the linear model moves in a straight line from one draw to another during the run
 The first three are without perturbation. The share of a policy is its reward divided by that of an oracle on the same
-sample path: oracle-whittle, which knows of the reversal when it happens and otherwise assumes Markov chains; with drift
-oracle-belief, which observes every perturbation. The loss is the share without disturbance minus the share with it.
-After the reversal only the second half counts.
+draws: oracle-whittle, which assumes Markov chains; with drift oracle-belief, which observes every perturbation. The
+loss is the share without disturbance minus the share with it. After the reversal only the second half counts, and the
+oracle is that of the reversed channels.
 
 Writes robustness.md beside this file and a figure into docs/figures.
 """
@@ -22,7 +22,6 @@ import math
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +29,16 @@ import numpy as np
 
 import idleband as ib
 from idleband.arrays import Floats
-from idleband.kernels import compile
-from idleband.kernels.compile import jit
-from idleband.kernels.rng import fill_uniform
-from idleband.policies.knowledge import truth_of
-from idleband.policies.protocol import PARAMETERS
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.reporting.plots import COLOURS
-from idleband.scenario.perturbation import perturb
 from idleband.scenario.scenario import Scenario
-from idleband.simulation import loop
-from idleband.simulation.loop import SamplePath
-from idleband.simulation.path import path_parameters
 from idleband.simulation.run import PolicyRun
 from idleband.simulation.scheduler import cores
 from idleband.simulation.statistics import interval
 
 HERE = Path(__file__).parent
 HORIZON, REPLICATIONS, SEED = 100_000, 20, 11
-STEP = 1000  # slots between two moves of theta, and between two points of the figure
+STEP = 1000  # slots between two points of the figure
 SCENARIOS = ("S1", "S4")
 POLICIES = [
     ib.policy(name, **parameters)
@@ -71,85 +61,56 @@ POLICIES = [
 DISTURBANCES = ("undisturbed", "reversed", "regular", "bursty", "undisturbed, linear model", "drifting")
 
 
-# --- dwell times that are not geometric ------------------------------------------------------------------------------
+# --- scenarios -------------------------------------------------------------------------------------------------------
 
 
-@jit
-def dwell(u: float, mean: float, bursty: bool) -> float:
-    """Return a dwell time in slots with the given mean, from a uniform draw."""
-    if not bursty:  # uniform on 1 to 2m - 1; on one of the two neighbouring ranges if that is not whole
-        longest = math.floor(2.0 * mean - 1.0)
-        more = 2.0 * mean - 1.0 - longest
-        if u < more:
-            return 1.0 + math.floor(u / more * (longest + 1.0))
-        return 1.0 + math.floor((u - more) / (1.0 - more) * longest)
+def uniform_dwell(mean: float) -> dict[str, Any]:
+    """Return dwell times uniform on 1 to 2m - 1; on one of the two neighbouring ranges if that is not whole."""
+    longest = math.floor(2.0 * mean - 1.0)
+    more = 2.0 * mean - 1.0 - longest
+    ages = np.arange(1, longest + 2)
+    ends = more / (longest + 1) + np.where(ages <= longest, (1.0 - more) / longest, 0.0)
+    lasts = np.append(1.0, 1.0 - np.cumsum(ends))[:-1]  # P(dwell >= age)
+    hazard = [min(1.0, end / last) for end, last in zip(ends, lasts, strict=True) if last > 1e-12]
+    return {"kind": "empirical", "hazard": [*hazard[:-1], 1.0]}
+
+
+def bursty_dwell(mean: float) -> dict[str, Any]:
+    """Return dwell times of which nine of ten are a third as long on average."""
     short = max(1.0, mean / 3.0)
-    brief = u < 0.9
-    u = u / 0.9 if brief else (u - 0.9) / 0.1
-    mean = short if brief else 10.0 * mean - 9.0 * short
-    return 1.0 + math.floor(math.log(1.0 - u) / math.log(1.0 - 1.0 / mean)) if mean > 1.0 else 1.0
+    return {"kind": "mixture", "weights": [0.9, 0.1], "means": [short, 10.0 * mean - 9.0 * short]}
 
 
-BURSTY = False  # placeholder: `compile.bind` binds the value
-
-
-@jit
-def advance(path: SamplePath) -> None:
-    """Advance by one slot as in the simulation loop, but leave a state when its dwell time is over."""
-    fill_uniform(path.state_rng, path.u)
-    left = path.rewards  # an array that only the references use
-    for k in range(path.s.size):
-        left[k] -= 1.0
-        if left[k] <= 0.0:
-            path.s[k] = 1 - path.s[k]
-            stay = path.limits[k, 0, 0] if path.s[k] == 0 else 1.0 - path.limits[k, 1, 0]
-            left[k] = dwell(path.u[k], 1.0 / (1.0 - stay), BURSTY)
-    fill_uniform(path.context_rng, path.contexts)
-    perturb(path.model, path.theta, path.x, path.n, path.fault)
-
-
-@cache
-def disturbed_loop(configured: ConfiguredPolicy, kind: str) -> Any:
-    """Return the loop of a policy under a disturbance."""
-    bindings = {"select": configured.policy.select, "update": configured.policy.update}
+def disturbed(name: str, kind: str) -> Scenario:
+    """Return a scenario under a disturbance."""
+    if "linear" in kind:
+        return ib.scenario(name, perturbation="linear")
+    if kind == "drifting":
+        return ib.scenario(name, perturbation={"kind": "linear", "drift": HORIZON})
+    plain = ib.scenario(name, perturbation="none")
+    p01, p10 = ([float(P[i]) for P in plain.transition] for i in ((0, 1), (1, 0)))
+    if kind == "reversed":
+        rows = {"p01": [p01, p01[::-1]], "p10": [p10, p10[::-1]]}
+        return ib.scenario(plain, regimes={**rows, "at": [HORIZON // 2 + 1]})
+    if kind == "reversed from the start":
+        return ib.scenario(plain, p01=p01[::-1], p10=p10[::-1])
     if kind in ("regular", "bursty"):
-        bindings["advance"] = compile.bind(advance, {"BURSTY": kind == "bursty"})
-    return compile.specialise(
-        loop.run, f"run_{configured.policy.select.__module__.rpartition('.')[2]}_{kind}", bindings
-    )
+        make = uniform_dwell if kind == "regular" else bursty_dwell
+        return ib.scenario(plain, dwell={"good": [make(1 / p) for p in p10], "bad": [make(1 / p) for p in p01]})
+    return plain
 
 
-# --- runs -------------------------------------------------------------------------------------------------------------
+# --- runs ------------------------------------------------------------------------------------------------------------
 
 
-def rewards(name: str, configured: ConfiguredPolicy, kind: str, replication: int) -> Floats:
+def rewards(scenario: Scenario, configured: ConfiguredPolicy, replication: int) -> Floats:
     """Return the reward of a policy in every STEP slots."""
-    linear = "linear" in kind or kind == "drifting"
-    scenario = ib.scenario(name, perturbation="linear" if linear else "none")
     run = PolicyRun.start(scenario, configured, HORIZON, SEED, replication)
-    run.path = run.path._replace(theta=run.path.theta.copy())  # the original is shared by all runs
-    kernel = disturbed_loop(configured, kind if kind in ("regular", "bursty") else "plain")
-    first, last = run.path.theta.copy(), path_parameters(scenario, SEED + 1, replication)[0]
     totals = [0.0]
-    for t in range(0, HORIZON, STEP):
-        if kind == "drifting":
-            run.path.theta[:] = first + (last - first) * t / HORIZON
-        if kind == "reversed" and t == HORIZON // 2:
-            reverse(run, scenario)
-        kernel(run.setup, run.path, run.state, run.rng, run.tally, t, t + STEP)
+    for t in range(STEP, HORIZON + 1, STEP):
+        run.to(t)
         totals.append(float(run.tally.now[0]))
     return np.diff(totals)
-
-
-def reverse(run: PolicyRun, scenario: Scenario) -> None:
-    """Reverse the order of the chains; an oracle gets the new parameters."""
-    run.path.limits[:] = run.path.limits[::-1].copy()
-    if PARAMETERS in run.configured.policy.knows:
-        reversed_ = ib.scenario(scenario, p01=[P[0, 1] for P in scenario.transition[::-1]],
-                           p10=[P[1, 0] for P in scenario.transition[::-1]])  # fmt: skip
-        truth = truth_of(reversed_, *path_parameters(reversed_, SEED, 0))
-        fresh = run.configured.policy.init(run.setup, truth)
-        run.state = fresh._replace(last_observation=run.state.last_observation)
 
 
 def table(paths: Callable[[str, ConfiguredPolicy, str], Floats]) -> list[str]:
@@ -163,21 +124,30 @@ def table(paths: Callable[[str, ConfiguredPolicy, str], Floats]) -> list[str]:
         for kind in DISTURBANCES:
             half = HORIZON // STEP // 2 if kind == "reversed" else 0
             base = "undisturbed, linear model" if kind == "drifting" else "undisturbed"
-            share = ratio(paths(name, configured, kind)[:, half:], paths(name, oracle(kind), kind)[:, half:])
+            share = ratio(paths(name, configured, kind)[:, half:], best(paths, name, kind)[:, half:])
             if kind.startswith("undisturbed"):
                 found = interval(100 * share)
                 cells.append(f"{found.mean:.2f}%")
             else:
-                before = ratio(paths(name, configured, base)[:, half:], paths(name, oracle(base), base)[:, half:])
+                before = ratio(paths(name, configured, base)[:, half:], best(paths, name, base)[:, half:])
                 found = interval(100 * (before - share))
                 cells.append(f"{found.mean:.2f} +-{found.high - found.mean:.2f}")
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
-def ratio(reward: Floats, best: Floats) -> Floats:
+def ratio(reward: Floats, reference: Floats) -> Floats:
     """Return the reward as a share of that of the oracle, per replication."""
-    return np.asarray(reward.sum(axis=1) / best.sum(axis=1))
+    return np.asarray(reward.sum(axis=1) / reference.sum(axis=1))
+
+
+def best(paths: Callable[[str, ConfiguredPolicy, str], Floats], name: str, kind: str) -> Floats:
+    """Return the reward of the oracle with which policies are compared; at a reversal it changes its parameters."""
+    if kind != "reversed":
+        return paths(name, oracle(kind), kind)
+    before, after = (paths(name, oracle(one), one) for one in ("undisturbed", "reversed from the start"))
+    half = HORIZON // STEP // 2
+    return np.concatenate([before[:, :half], after[:, half:]], axis=1)
 
 
 def oracle(kind: str) -> ConfiguredPolicy:
@@ -196,11 +166,11 @@ def figure(paths: Callable[[str, ConfiguredPolicy, str], Floats]) -> Any:
     }
     for i, (kind, name) in enumerate(itertools.product(shown, SCENARIOS)):
         axes = made.add_subplot(2, 2, i + 1)
-        best = paths(name, oracle(kind), kind)
+        reference = best(paths, name, kind).mean(axis=0)
         t = np.arange(1, HORIZON // STEP + 1) * STEP
         for j, (policy, parameters) in enumerate(shown[kind]):
             configured = ib.policy(policy, **parameters)
-            share = 100 * paths(name, configured, kind).mean(axis=0) / best.mean(axis=0)
+            share = 100 * paths(name, configured, kind).mean(axis=0) / reference
             smooth = np.convolve(share, np.ones(3) / 3, "same")
             axes.plot(t[1:-1], smooth[1:-1], color=COLOURS[j], linewidth=1.6, label=configured.label)
         axes.axhline(100, color="0.6", linewidth=0.8, zorder=0)
@@ -210,14 +180,6 @@ def figure(paths: Callable[[str, ConfiguredPolicy, str], Floats]) -> Any:
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8, loc="center left")
     return made
-
-
-@cache
-def rewards_once(configured: ConfiguredPolicy, kind: str) -> None:
-    """Compile the loop."""
-    run = PolicyRun.start(ib.scenario("S1"), configured, HORIZON, SEED, 0)
-    kernel = disturbed_loop(configured, kind if kind in ("regular", "bursty") else "plain")
-    kernel(run.setup, run.path, run.state, run.rng, run.tally, 0, 0)
 
 
 def main() -> None:
@@ -230,13 +192,14 @@ def main() -> None:
         (name, configured, kind)
         for kind in DISTURBANCES
         for name in SCENARIOS
-        for configured in (*POLICIES, oracle(kind))
-    ]  # fmt: skip
-    for _, configured, kind in work:  # compiled on this thread
-        rewards_once(configured, kind)
+        for configured in (*POLICIES, *([] if kind == "reversed" else [oracle(kind)]))
+    ]
+    work += [(name, oracle("reversed"), "reversed from the start") for name in SCENARIOS]
     with ThreadPoolExecutor(cores()) as pool:
         for name, configured, kind in work:
-            runs = pool.map(lambda i, one=(name, configured, kind): rewards(*one, i), range(REPLICATIONS))
+            scenario = disturbed(name, kind)
+            PolicyRun.start(scenario, configured, HORIZON, SEED, 0)  # compiled on this thread
+            runs = pool.map(lambda i, one=(scenario, configured): rewards(*one, i), range(REPLICATIONS))
             found[name, configured.label, kind] = np.array(list(runs))
             print(f"{kind}: {configured.label} on {name}", flush=True)
 

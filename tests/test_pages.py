@@ -66,7 +66,7 @@ def test_every_figure_is_in_the_gallery() -> None:
 def test_pages_include_what_the_studies_wrote() -> None:
     for page, names in {
         "beyond": ["goals"],
-        "robustness": ["robustness"],
+        "robustness": ["robustness", "worlds"],
         "neural": ["neural-errors", "neural-rewards"],
     }.items():
         text = (EXPLANATION / f"{page}.md").read_text()
