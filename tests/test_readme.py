@@ -241,7 +241,7 @@ def test_make_serve_starts_a_service_with_a_simulated_station(tmp_path: Path) ->
 @pytest.mark.slow
 def test_requests_of_the_guide_to_the_service(tmp_path: Path) -> None:
     page = ROOT / "docs/how-to/run-the-service.md"
-    start, requests = blocks(page, "sh")
+    start, requests, *_ = blocks(page, "sh")
     (client,) = blocks(page, "py")
     with serving(f"{start.strip()} --port 0", tmp_path) as url:
         port = url.rpartition(":")[2]

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 from idleband.allocator.settings import Settings
 from idleband.service.app import Service
 from idleband.service.limits import Limits
+from idleband.service.playground_settings import OfferedTrace
 from idleband.service.serve import listen, new_server
 
 K, M, D = 4, 2, 2  # channels, users and dimension of the allocators in these tests
@@ -135,9 +136,10 @@ class InThread(Caller):
         token: str | None = None,
         limits: Limits | None = None,
         port: int = 0,
+        traces: dict[str, OfferedTrace] | None = None,
         **allocators: Settings,
     ) -> None:
-        self.service = Service(folder, token=token, limits=limits)
+        self.service = Service(folder, token=token, limits=limits, traces=traces)
         for name, one in (allocators or {"main": settings()}).items():
             self.service.open(name, one)
         self.token = token

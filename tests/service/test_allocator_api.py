@@ -181,7 +181,8 @@ def test_create_accepts_every_setting(service: InThread) -> None:
     given = {
         **NEW, "parameters": {"L": 2.0}, "feedback": "perturbation", "rewards": [0.0, 2.0], "seed": 3, "patience": 7,
         "fallback": "mp-random", "incumbent": "mp-random", "deadline": 60.0, "collision_limit": 0.9,
-        "channel_names": NAMES,
+        "channel_names": NAMES, "switching_cost": 0.02,
+        "sensing_errors": {"missed": 0.1, "false_alarm": [0.05, 0.1, 0.0, 0.2]},
     }  # fmt: skip
     assert service.post(V1, given).data["policy"] == "mp-ucb L=2"
     found = service.core("new").settings
@@ -189,6 +190,25 @@ def test_create_accepts_every_setting(service: InThread) -> None:
         if key != "name":
             assert getattr(found, key) == (tuple(value) if isinstance(value, list) else value)
     assert service.decide("r", name="new").data["by"] == "incumbent"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sensing_errors": {"missed": 1.5}}, "sensing_errors.missed = 1.5: must be a number"),
+        ({"sensing_errors": {"missed": [0.1]}}, "sensing_errors.missed: has 1 entries for 4 channels"),
+        ({"sensing_errors": {"mised": 0.1}}, "mised"),
+        ({"sensing_errors": 0.1}, "sensing_errors"),
+        ({"switching_cost": -1}, "switching_cost = -1"),
+        ({"switching_cost": "high"}, "switching_cost"),
+    ],
+)
+def test_bad_sensing_errors_and_switching_costs_are_refused(
+    service: InThread, given: dict[str, Any], message: str
+) -> None:
+    reply = service.post(V1, {**NEW, **given})
+    assert reply.status == 400
+    assert message in reply.detail
 
 
 def test_restart_keeps_allocators_decisions_and_reports(tmp_path: Path) -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 
+import idleband as ib
 from idleband.policies.registry import POLICIES
 from idleband.scenario.presets import PRESETS
 from idleband.service import playground
+from idleband.service.playground_settings import offered_traces
 from tests.service.running import InThread, eventually, in_thread
 
 TIMEOUT = 300.0  # seconds; only for what hangs: a busy machine must not fail a test
@@ -166,6 +169,26 @@ def test_end_of_the_service_ends_its_runs(tmp_path: Path) -> None:
         (pid,) = worker_pids(service)
         service.close()
         assert has_ended(pid)
+
+
+def test_a_trace_of_the_service_is_replayed(tmp_path: Path) -> None:
+    """Clients give its name; the path is known to the service and to its worker only."""
+    busy = np.random.default_rng(1).random((60, 147)) < 0.4
+    ib.Trace.from_arrays(busy=busy).save(tmp_path / "wide.parquet")
+    traces = offered_traces([tmp_path / "wide.parquet"])
+    with in_thread(tmp_path / "data", traces=traces) as service:
+        (offered,) = service.get("/v1/playground/options").data["traces"]
+        assert (offered["name"], offered["channels"], offered["horizon"]) == ("wide", 147, 60)
+        chosen = {"scenario": "wide", "perturbation": "none", "users": 100, "policies": [{"name": "mp-ucb"}]}
+        stream = messages(service, chosen)
+        assert stream[-1] == {"kind": "end"}
+        assert [message["t"] for message in stream if message["kind"] == "point"][-1] == 60
+        for changes, field in (
+            ({"users": 148}, "users = 148"), ({"shocks": True}, "shocks: "),
+            ({"scenario": str(tmp_path / "wide.parquet")}, "scenario = "), ({"horizon": 10**6}, "horizon = 1000000"),
+        ):  # fmt: skip
+            reply = service.get(path({**chosen, **changes}))
+            assert (reply.status, reply.detail.startswith(field)) == (400, True)
 
 
 def test_options_list_presets_models_policies_and_limits(service: InThread) -> None:
