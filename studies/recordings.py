@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from idle_prediction import log_loss
 
 import idleband as ib
 from idleband.advice.advise import PREFERRED, candidates
@@ -21,6 +22,8 @@ from idleband.advice.advise import PREFERRED, candidates
 OUT = Path(__file__).with_suffix(".md")
 USERS = (5, 10, 20)
 REPLICATIONS = 10  # starting points
+PREDICTORS = ("mp-adaptive", "mp-belief")  # whose predictions are compared: the mixture, and the two-state belief
+LOSS_USERS, STARTS = 10, 5
 SEED = 5
 
 
@@ -70,7 +73,16 @@ def rows_of(name: str, trace: ib.Trace) -> list[str]:
     for i, what in enumerate(("best fixed set in hindsight", "best fixed set per block")):
         found = [f"{fixed_sets(trace, M, study.scenario.recording.block)[i]:.4f}" for M, study in studies.items()]  # type: ignore[union-attr]
         lines.append(f"| *{what}* | " + " | ".join(found) + " |")
+    losses = ", ".join(f"{loss_of(label, trace):.4f} for {label}" for label in PREDICTORS)
+    lines += ["", f"Log-loss of P(idle) on played channels, M = {LOSS_USERS}, nats per play: {losses}"]
     return lines
+
+
+def loss_of(label: str, trace: ib.Trace) -> float:
+    """Return the mean log-loss of P(idle) on played channels over several starting points."""
+    states = np.ascontiguousarray(trace.idle.astype(np.int64))
+    starts = [i * trace.T // STARTS for i in range(STARTS)]
+    return float(np.mean([log_loss(label, states, LOSS_USERS, start, seed) for seed, start in enumerate(starts)]))
 
 
 def main() -> None:
