@@ -322,7 +322,7 @@ def test_playground_replays_a_trace(service: str, page: Tab) -> None:
     assert page.text("#run-of") == (
         "Replay of band, sensing errors 0.1, no perturbation, 11 users, 200 slots, 2 replications, seed 0"
     )
-    assert "are not independent" in page.text("#reading")
+    assert "block bootstrap over 20 blocks of one recording; other recordings may differ" in page.text("#reading")
     assert "significant" not in page.text("#difference-note")
     page.fill("#users", "13")
     page.click("#run")

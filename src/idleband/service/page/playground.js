@@ -409,9 +409,10 @@ function draw() {
   showResults();
 }
 
-/** Describe the bands. Replications of a trace are not independent, so that their spread is no interval. */
-function bandsNote({ replications, dwell }) {
-  if (dwell === undefined) return `Bands come from ${replications} replications of one recording, which start at different slots and are not independent: they understate the uncertainty.`;
+/** Describe the bands: over replications or, where a trace is replayed, over the blocks of the recording. */
+function bandsNote({ replications }) {
+  const { intervals } = run.points.at(-1) ?? {};
+  if (intervals !== undefined) return `Bands are 95\u00a0% intervals, ${intervals}; other recordings may differ by more.`;
   return `Bands are 95\u00a0% intervals over ${replications} replications; they may exceed the chart.`;
 }
 
