@@ -103,6 +103,12 @@ def test_a_trace_replaces_channels() -> None:
     assert ib.scenario(scenario, p01=[0.1] * 4, p10=[0.1] * 4).recording is None
 
 
+def test_channel_names_of_a_scenario_replace_those_of_its_trace() -> None:
+    scenario = ib.scenario(traced(channel_names=["a", "b", "c", "d"]), users=1, channel_names=["w", "x", "y", "z"])
+    assert scenario.channel_names == ("w", "x", "y", "z")
+    check_round_trip(scenario)
+
+
 def test_availability_of_a_trace() -> None:
     scenario = ib.scenario(traced(), users=1, availability=[[1, 0, 0, 0], [0, 1, 1, 1]])
     result = ib.simulate(scenario, "mp-random", horizon=100, replications=1, record="slots")
@@ -129,7 +135,8 @@ def test_availability_of_a_trace() -> None:
         ({"dwell": {}}, "scenario.trace: give only one of dwell, regimes, trace"),
         ({"shocks": {"start": 0.1, "end": 0.1}}, "scenario.shocks: not used with trace; leave it out"),
         ({"correlation": {"common": 0.1}}, "scenario.correlation: not used with trace; leave it out"),
-        ({"channel_names": ["a"] * 4}, "scenario.channel_names: not used with trace; leave it out"),
+        ({"channel_names": ["a"] * 4}, "scenario.channel_names = 'a': is given twice; channel names must differ"),
+        ({"channel_names": ["a"]}, "scenario.channel_names"),
         ({"users": 5}, "scenario.users = 5: must be a whole number from 1 to 4"),
         ({"base": "S1"}, "scenario.trace: give either base or channels, not both"),
     ],

@@ -122,7 +122,7 @@ def test_settings_of_the_channels_can_be_combined() -> None:
         ({"sensing_errors": "some"}, "Expected `float`, got `str` - at `$.sensing_errors`"),
         ({"shocks": 1}, "Expected `bool`, got `int` - at `$.shocks`"),
         ({"regime_change": True, "dwell": "bursty"}, "regime_change: needs geometric dwell times; dwell is bursty"),
-        ({"dwell": "bursty", "p01": 1e-12}, "scenario.dwell.bad, channel 0.mean = "),
+        ({"dwell": "bursty", "p01": 1e-12}, "scenario.dwell.bad.mean, channel 0 = "),
     ],
 )
 def test_bad_worlds_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:

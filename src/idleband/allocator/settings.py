@@ -71,8 +71,6 @@ class Settings:
         fallback = _built_in(own.get("fallback", "mp-ucb"), "fallback")
         incumbent = None if own.get("incumbent") is None else _built_in(own["incumbent"], "incumbent")
         if scenario is not None:
-            if scenario.recording is not None and not scenario.recording.file:
-                raise InputError("scenario.trace: is only in memory; save it with Trace.save and give the file")
             for key in DEFINED_BY_SCENARIO:
                 if own.get(key) is not None:
                     raise InputError(f"{key} = {shown(own[key])}: must be left out; the scenario defines it")
@@ -232,9 +230,7 @@ def _sizes(own: dict[str, Any], contexts_used: bool) -> tuple[int, int, int]:
 def _stored_in_files(scenario: Scenario) -> Scenario:
     """Return the scenario, which must not contain data that is only in memory: settings are stored as plain data."""
     if scenario.recording is not None and not scenario.recording.file:
-        raise InputError(
-            "scenario: its trace is only in memory; write it with Trace.save, and give the file as the scenario"
-        )
+        raise InputError("scenario.trace: is only in memory; save it with Trace.save and give the file")
     return scenario
 
 

@@ -76,7 +76,7 @@ def power(rho: float, age: float, exact: bool) -> float:
 def later(p01: float, p10: float, belief: float, steps: int) -> float:
     """Return the belief (P(state 1)) some slots after a belief.
 
-    >>> later(0.1, 0.2, 1.0, 1), round(later(0.1, 0.2, 1.0, 1000), 3)
+    >>> round(later(0.1, 0.2, 1.0, 1), 3), round(later(0.1, 0.2, 1.0, 1000), 3)
     (0.8, 0.333)
     """
     rho = 1.0 - p01 - p10

@@ -382,7 +382,7 @@ class Scenario:
     def to_dict(self) -> dict[str, Any]:
         """Return the complete scenario as a dict; `idleband.scenario(s.to_dict()) == s`."""
         data: dict[str, Any] = {"name": self.name}
-        if self.channel_names and self.recording is None:  # a trace has its own
+        if self.channel_names != (self.recording.trace.channel_names if self.recording is not None else ()):
             data["channel_names"] = list(self.channel_names)
         if self.recording is not None:
             data["trace"] = self.recording.to_dict()
