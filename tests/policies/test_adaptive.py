@@ -1,4 +1,4 @@
-"""MP-Adaptive and MP-Adaptive-LUCB: what they predict, whom they trust, and what they select."""
+"""MP-Adaptive and MP-Adaptive-LUCB: predictions, weights of the predictors, and selections."""
 
 from typing import Any
 

@@ -50,7 +50,7 @@ def test_channels_are_hit_independently_with_the_share(path: Walk) -> None:
     affected = path.hit[:, [0, 2, 3]]
     check_mean(affected, SHARE * shock, largest_error=0.003)
     check_mean(affected[:, 0] & affected[:, 1], SHARE**2 * shock, largest_error=0.003)
-    assert not (affected[1:, 0] & ~affected[:-1, 0] & affected[:-1, 1]).any()  # nobody is hit during a shock
+    assert not (affected[1:, 0] & ~affected[:-1, 0] & affected[:-1, 1]).any()  # no other channel is hit during a shock
 
 
 def test_long_run_shares_and_transitions(scenario: ib.Scenario, path: Walk) -> None:

@@ -9,8 +9,8 @@ was not observed in the last slot gets EXPLORE standard deviations of its offset
 was idle in the last slot gets STAY: exploration should replace busy channels rather than idle ones.
 
 With a switching cost c, a channel that was played in the slot before gets c (p01 + p10) added to its index: the cost
-is paid once, and the difference between two channels lasts for about 1 / (p01 + p10) slots. A lasting difference is
-worth a higher cost; therefore no more than MAX_STAYING of the range of rewards is added.
+is paid once, and the difference between two channels lasts for about 1 / (p01 + p10) slots. At most
+MAX_STAYING of the range of rewards is added, so that a lasting difference leads to a switch even where c is large.
 """
 
 from typing import NamedTuple
