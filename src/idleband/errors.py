@@ -55,6 +55,16 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:70]}..."
 
 
+def counted(n: int, noun: str) -> str:
+    """Return a number with a noun in the singular or plural.
+
+    >>> counted(1, "policy"), counted(2, "policy"), counted(20_000, "slot")
+    ('1 policy', '2 policies', '20,000 slots')
+    """
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{n:,} {noun if n == 1 else plural}"
+
+
 def check_name(value: object, field: str) -> str:
     """Return a name that is safe in a table, a figure and a folder name."""
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,79}", value) and ".." not in value:

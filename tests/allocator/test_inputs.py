@@ -205,7 +205,7 @@ def test_invalid_channels_to_vacate_or_restore_are_refused(call: str, value: Any
 @pytest.mark.parametrize("request_id", ["no", "five", 0, 6, 7, [5], {}, None, 2.5])
 def test_reports_and_explanations_of_unknown_decisions_are_refused(request_id: Any) -> None:
     allocator = used()
-    message = f"request_id = {request_id!r}: no decision of the last 1000 slots has it"
+    message = f"request_id = {request_id!r}: no decision of the last 1,000 slots has it"
     for call in (lambda: allocator.explain(request_id), lambda: allocator.report(request_id, [1.0] * 3)):
         refused(allocator, call, message, UnknownRequestError)
 

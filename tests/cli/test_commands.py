@@ -183,7 +183,7 @@ def test_run_reads_an_experiment_file(ok: Callable[..., str]) -> None:
         """
     )
     out = ok("run", "mine.toml", "--replications", 3)
-    assert "my scenario: 1 policies x 3 replications x 100 slots\n" in out
+    assert "my scenario: 1 policy x 3 replications x 100 slots\n" in out
     study = ib.load("results/my scenario")
     assert (study.seed, study.scenario, study.labels) == (
         7,

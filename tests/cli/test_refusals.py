@@ -97,7 +97,7 @@ CHANNELS = "p01 = [0.1, 0.2, 0.3]\np10 = [0.3, 0.2, 0.1]\n"
         ("users = 1\np01 = [0.1, 0.0]\np10 = [0.3, 0.0]", "scenario.p01, channel 1 = 0.0: must be a number above 0"),
         ("users = 1\np01 = [0.1, nan]\np10 = [0.3, 0.2]", "scenario.p01, channel 1 = nan"),
         ("users = 1\np01 = [0.1, true]\np10 = [0.3, 0.2]", "scenario.p01, channel 1 = True"),
-        ("users = 1\np01 = [0.1, 0.2]\np10 = [0.3]", "scenario.p10: has 1 entries, p01 has 2"),
+        ("users = 1\np01 = [0.1, 0.2]\np10 = [0.3]", "scenario.p10: has 1 entry, p01 has 2"),
         ("users = 1\ntransition = [[[1.0, 0.0], [0.0, 1.0]]]\nrewards = [0.1, 1.0]", "must be irreducible"),
         ('base = "S1"\nperturbation = { theta = [0.1, 0.2] }', "has 2 entries; must be 8"),
         ('base = "S1"\nperturbation = { clear = 0.01 }', "scenario.perturbation.clear = 0.01: must be at least"),

@@ -306,7 +306,7 @@ def test_first_experiment_is_complete_when_the_second_is_stopped(tmp_path: Path)
         assert_equal(study, run_experiment(spec))
     assert recorder.expected == [0, 2 * 40]
     assert recorder.messages == [
-        "S4: 1 policies x 2 replications x 40 slots, 4 of 4 tasks already there",
+        "S4: 1 policy x 2 replications x 40 slots, 4 of 4 tasks already there",
         "S4: 2 policies x 2 replications x 40 slots, 4 of 6 tasks already there",
     ]
     assert contents(tmp_path / "1/tasks") == before

@@ -271,7 +271,7 @@ ONE = {"kind": "geometric", "mean": 4}
         ({"good": [{"kind": "empirical", "hazard": [1.5]}], "bad": ONE}, "hazard, channel 0, entry 0 = 1.5: must be"),
         (
             {"good": [{"kind": "mixture", "weights": [1], "means": [1, 2]}], "bad": ONE},
-            "scenario.dwell.good.weights, channel 0: has 1 entries for 2 means",
+            "scenario.dwell.good.weights, channel 0: has 1 entry for 2 means",
         ),
         (
             {"good": [{"kind": "mixture", "weights": [0, 0], "means": [1, 2]}], "bad": ONE},

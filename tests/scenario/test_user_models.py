@@ -458,7 +458,7 @@ def test_invalid_settings_are_refused(file: Path) -> None:
         ({"theta_norm": 0.5}, f"{where}.theta_norm: only for the linear model; the loud model takes clear or theta"),
         (
             {"theta": [1.0]},
-            f"{where}.theta: has 1 entries; must be 2, for n = s max(x_1, ..., x_d) + t in 8 dimensions",
+            f"{where}.theta: has 1 entry; must be 2, for n = s max(x_1, ..., x_d) + t in 8 dimensions",
         ),
         ({"theta": [[1.0, 2.0]] * 3}, f"{where}.theta: has 3 lists; must be one, or one for each of 10 channels"),
         ({"theta": [1.0, math.nan]}, f"{where}.theta = nan: must be a number"),

@@ -196,7 +196,7 @@ def test_create_accepts_every_setting(service: InThread) -> None:
     ("given", "message"),
     [
         ({"sensing_errors": {"missed": 1.5}}, "sensing_errors.missed = 1.5: must be a number"),
-        ({"sensing_errors": {"missed": [0.1]}}, "sensing_errors.missed: has 1 entries for 4 channels"),
+        ({"sensing_errors": {"missed": [0.1]}}, "sensing_errors.missed: has 1 entry for 4 channels"),
         ({"sensing_errors": {"mised": 0.1}}, "mised"),
         ({"sensing_errors": 0.1}, "sensing_errors"),
         ({"switching_cost": -1}, "switching_cost = -1"),

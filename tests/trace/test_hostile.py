@@ -135,7 +135,7 @@ HOSTILE: dict[str, tuple[Maker, str]] = {
     "gzip, truncated": (lambda p: p.write_bytes(gzip.compress(image(p))[:500]),
                         "gzip data are damaged or end early"),
     "gzip, one endless line": (lambda p: p.write_bytes(gzip.compress(b"1" * 2**25)), "longer than|none of the formats"),
-    "csv, ragged": (text("a,b\n-90,-80\n-90\n"), "line 3: has 1 fields, expected 2"),
+    "csv, ragged": (text("a,b\n-90,-80\n-90\n"), "line 3: has 1 field, expected 2"),
     "csv, text": (text("a,b\n-90,-80\n-90,x\n"), "line 3: 'x' is not a number"),
     "csv, duplicate channels": (text("a,a\n-90,-80\n"), "line 1: channel 'a' appears twice"),
     "csv, header only": (text("power_a,power_b\n"), "formats|no row"),

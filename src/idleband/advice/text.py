@@ -1,6 +1,7 @@
 """A recommendation as text for a terminal of 80 columns."""
 
 from idleband.advice.advise import Advice, PolicyReplay
+from idleband.errors import counted
 from idleband.reporting.text import definitions, paragraph, table
 
 LEGEND = definitions(
@@ -25,15 +26,16 @@ def advice_text(advice: Advice) -> str:
     rows += [_row(one, one.label == advice.recommended) for one in advice.replays]
     trace = advice.trace
     low, high = float(trace.occupancy.min()), float(trace.occupancy.max())
+    size = f"{counted(trace.T, 'slot')} of {trace.slot_s:g} s, {counted(trace.K, 'channel')}"
     facts = [
-        ("trace", f"{trace.T:,} slots of {trace.slot_s:g} s, {trace.K} channels, busy {low:.0%} to {high:.0%}"),
+        ("trace", f"{size}, busy {low:.0%} to {high:.0%}"),
         ("busy", trace.threshold_rule),
         *((name, f"{share:.2%} of the genie's reward") for name, share in advice.references.items()),
     ]
     parts = [
         definitions(facts),
-        f"{advice.users} of {trace.K} channels per slot, replayed from {advice.study.results[0].replications} starting"
-        " points:",
+        f"{advice.users} of {counted(trace.K, 'channel')} per slot, replayed from"
+        f" {counted(advice.study.results[0].replications, 'starting point')}:",
         table(rows),
         LEGEND,
         paragraph(ONE_RECORDING),

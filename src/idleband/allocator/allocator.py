@@ -14,7 +14,7 @@ from idleband.allocator.explanation import Explanation
 from idleband.allocator.settings import Settings
 from idleband.allocator.supervisor import SETTLE_TIMEOUT
 from idleband.durable import write_durably
-from idleband.errors import InputError, PolicyBusyError
+from idleband.errors import InputError, PolicyBusyError, counted
 from idleband.policies.registry import PolicyLike
 from idleband.scenario.scenario import Scenario
 
@@ -146,7 +146,8 @@ class Allocator:
 
     def __repr__(self) -> str:
         s = self.settings
-        return f"Allocator({s.configured.label}: {s.channels} channels, {s.users} users, slot {self.slot})"
+        size = f"{counted(s.channels, 'channel')}, {counted(s.users, 'user')}"
+        return f"Allocator({s.configured.label}: {size}, slot {self.slot})"
 
     @property
     def settings(self) -> Settings:

@@ -113,7 +113,7 @@ def load(folder: str | Path) -> Study:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = ib.compare("S1", ["mp-ucb"], horizon=100, replications=2, out=folder)
     ...     ib.load(folder)
-    Study(S1: 1 policies x 2 replications x 100 slots)
+    Study(S1: 1 policy x 2 replications x 100 slots)
     """
     scenario, seed, results, complete = read_results(Path(folder))
     return Study(scenario, seed, tuple(results), complete)

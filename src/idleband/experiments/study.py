@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from idleband import validation
-from idleband.errors import InputError, unknown
+from idleband.errors import InputError, counted, unknown
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.result import COLUMNS, Result
 from idleband.simulation.statistics import Difference, Interval
@@ -51,7 +51,8 @@ class Study:
 
     def __repr__(self) -> str:
         first = self.results[0]
-        size = f"{len(self.results)} policies x {first.replications} replications x {first.horizon:,} slots"
+        counts = {"policy": len(self.results), "replication": first.replications, "slot": first.horizon}
+        size = " x ".join(counted(n, noun) for noun, n in counts.items())
         return f"Study({self.scenario.name}: {size})"
 
     def __str__(self) -> str:
@@ -131,7 +132,7 @@ class Study:
         mp-ucb minus mp-random: reward +0.8271 per slot, 95% interval 0.6122 to 1.042, 3 replications
         """
         of, minus = (self[label].samples(column, per_slot=per_slot) for label in (a, b))
-        unit = "per slot" if per_slot else f"in {self[a].horizon:,} slots"
+        unit = "per slot" if per_slot else f"in {counted(self[a].horizon, 'slot')}"
         return Difference.of((of - minus).interval(), a, b, column, unit)
 
     def table(self, columns: Sequence[str] | None = None, *, full: bool = False) -> "pandas.DataFrame":

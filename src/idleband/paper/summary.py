@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from idleband.errors import counted
 from idleband.paper.claims import (
     CLAIMS,
     FAILS,
@@ -121,7 +122,7 @@ def in_short(claims: list[Judgement]) -> dict[str, str]:
             verdicts = [cell.verdict for _, row in rows for cell in row[claim] if cell.policy == role]
             if verdicts:
                 counts = ", ".join(f"{word} in {verdicts.count(word)}" for word in MARKS if word in verdicts)
-                sentences.append(f"{role}: {counts} of {len(verdicts)} reading{'s' * (len(verdicts) > 1)}")
+                sentences.append(f"{role}: {counts} of {counted(len(verdicts), 'reading')}")
         found[claim] = "; ".join(sentences) + "." * bool(sentences)
     example = WorkedExample(tuple(worked_example()))
     return found | {"C5": f"{example.verdict.capitalize()}: {example.why}"}

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from idleband.errors import counted
 from idleband.reporting.plots import COLOURS
 from idleband.trace.metadata import Metadata
 from idleband.trace.statistics import DwellTimes, TraceStatistics
@@ -45,7 +46,7 @@ def trace_figure(title: str, about: Metadata, found: TraceStatistics, image: Wat
     _draw_occupancy(left, about, found)
     _draw_dwell_times(right, found)
     _draw_correlation(bottom, about, found)
-    size = f"{found.slots:,} slots of {about.slot_s:g} s, {about.K} channels"
+    size = f"{counted(found.slots, 'slot')} of {about.slot_s:g} s, {counted(about.K, 'channel')}"
     figure.suptitle(f"{title}: {size}\n{about.threshold_rule}", fontsize=11)
     return figure
 

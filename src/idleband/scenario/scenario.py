@@ -10,7 +10,7 @@ import numpy as np
 
 from idleband.arrays import Flags, Floats
 from idleband.channels import channel_index, channel_indices, channel_label
-from idleband.errors import InputError
+from idleband.errors import InputError, counted
 from idleband.kernels.rng import PERTURBATION, stream
 from idleband.scenario.contexts import UNIFORM_CONTEXTS, Contexts
 from idleband.scenario.correlation import Correlation
@@ -371,9 +371,8 @@ class Scenario:
         """
         selected = list(channel_indices(channels, self.K, self.channel_names, "channels"))
         if len(selected) != self.users:
-            raise InputError(
-                f"channels = {list(channels)}: has {len(selected)} channels; {self.name} selects {self.users} in a slot"
-            )
+            given = counted(len(selected), "channel")
+            raise InputError(f"channels = {list(channels)}: has {given}; {self.name} selects {self.users} in a slot")
         means = self.table_means
         return float(means[self.best(means)].sum() - means[selected].sum())
 
@@ -433,7 +432,7 @@ class Scenario:
         return data
 
     def __repr__(self) -> str:
-        return f"Scenario({self.name}: {self.K} channels, {self.users} users)"
+        return f"Scenario({self.name}: {counted(self.K, 'channel')}, {counted(self.users, 'user')})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Scenario):

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idleband import validation
-from idleband.errors import InputError
+from idleband.errors import InputError, counted
 from idleband.policies.registry import Compiled, ConfiguredPolicy, PolicyLike, policy, require_compiled
 from idleband.scenario.build import ScenarioLike
 from idleband.scenario.build import scenario as build_scenario
@@ -88,7 +88,7 @@ def simulate(
     if record == "slots" and T * R * described.K > MAX_RECORDED:
         limit = MAX_RECORDED // (R * described.K)
         raise InputError(
-            f"experiment.horizon = {T}: too long to record every slot; at most {limit} with {R} replications"
+            f"experiment.horizon = {T}: too long to record every slot; at most {limit} with {counted(R, 'replication')}"
         )
     finished: dict[Task, TaskResult] = {}
     tasks = [Task(one, i) for i in range(R) for one in (None, configured)]

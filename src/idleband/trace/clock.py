@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from idleband.arrays import Ints
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, counted, shown
 
 ISO = re.compile(
     r"(\d{4})[-/](\d\d?)[-/](\d\d?)(?:[T ,]\s*(\d\d?):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?)?\s*(Z|UTC|[+-]\d\d:?\d\d)?"
@@ -118,7 +118,7 @@ def clock_of(
         )
     slots = np.concatenate([[0], np.cumsum(missing + 1)])
     absent = int(missing.sum())
-    notes = (f"{absent} sweep{'s' * (absent > 1)} missing by the times in the file",) if absent else ()
+    notes = (f"{counted(absent, 'sweep')} missing by the times in the file",) if absent else ()
     return Clock(float(f"{(t[-1] - t[0]) / slots[-1]:.6g}"), slots, start, notes)
 
 

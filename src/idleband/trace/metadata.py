@@ -8,7 +8,7 @@ from typing import Any
 
 from idleband import validation
 from idleband.channels import channel_text, check_channel_names
-from idleband.errors import InputError
+from idleband.errors import InputError, counted
 
 MAX_CHANNELS = 100_000
 MAX_SLOT_S = 1e9
@@ -41,7 +41,7 @@ class Metadata:
         for name in ("freq_low_hz", "freq_high_hz", "threshold"):
             values = getattr(self, name)
             if values and len(values) != self.K:
-                raise InputError(f"{name}: has {len(values)} values for {self.K} channels")
+                raise InputError(f"{name}: has {counted(len(values), 'value')} for {counted(self.K, 'channel')}")
         for k, (low, high) in enumerate(zip(self.freq_low_hz, self.freq_high_hz, strict=False)):
             if low > high:
                 raise InputError(f"{channel_text(k, self.channel_names)}: freq_low_hz {low:g} is above {high:g}")

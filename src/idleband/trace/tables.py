@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idleband.channels import NAME
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, counted, shown
 from idleband.trace.clock import Clock, clock_of
 from idleband.trace.metadata import MAX_CHANNELS, Metadata, names_of_frequencies
 from idleband.trace.recording import MAX_POWER, Chunk, ImportOptions, Recording, chunk_slots
@@ -178,7 +178,7 @@ def _clock(columns: Columns, batches: Batches, options: ImportOptions, place: st
                 f" {options.fill}; allow more with --fill, or cut the file here"
             )
         absent = int(missing.sum())
-        note = (f"{absent} slots missing by the numbers in the file",) if absent else ()
+        note = (f"{counted(absent, 'slot')} missing by the numbers in the file",) if absent else ()
         return Clock(options.slot_s or 1.0, np.concatenate([[0], np.cumsum(missing + 1)]), None, note)
     whole = all(time % 1 == 0 for time in times[:1000])
     steps = np.diff(times[:1000])

@@ -11,7 +11,7 @@ import numpy as np
 from idleband import validation
 from idleband.arrays import Flags, Floats, Ints
 from idleband.channels import channel_index, check_channel_names
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, counted, shown
 from idleband.trace.metadata import MAX_SLOT_S, Metadata
 from idleband.trace.missing import LIMIT, MAX_FILL, Filler
 from idleband.trace.parquet import TraceFile, write_trace
@@ -566,7 +566,7 @@ class Trace:
     def __repr__(self) -> str:
         low, high = float(self.occupancy.min()), float(self.occupancy.max())
         since = f" from {self.start}" if self.start else ""
-        slots, channels = f"{self.T:,} slot{'s' * (self.T > 1)}", f"{self.K} channel{'s' * (self.K > 1)}"
+        slots, channels = counted(self.T, "slot"), counted(self.K, "channel")
         return f"Trace({slots} of {self.slot_s:g} s{since}, {channels}, busy {low:.3g} to {high:.3g} of the time)"
 
     def _repr_html_(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, counted, shown
 from idleband.trace.clock import parse_time
 from idleband.trace.files import head_of, lines_of
 from idleband.trace.recording import ImportOptions, Recording
@@ -106,7 +106,7 @@ class _Text:
                 continue
             place = f"{self.path}, line {number}"
             if len(fields) != self.width:
-                raise InputError(f"{place}: has {len(fields)} fields, expected {self.width}")
+                raise InputError(f"{place}: has {counted(len(fields), 'field')}, expected {self.width}")
             if self.columns.time is not None:
                 times.append(self._time(fields[self.columns.time], place))
                 fields[self.columns.time] = "nan"

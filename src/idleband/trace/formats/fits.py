@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, counted, shown
 from idleband.trace.clock import iso_time, parse_time
 from idleband.trace.files import exactly, opened
 from idleband.trace.metadata import MAX_CHANNELS, Metadata, names_of_frequencies
@@ -66,7 +66,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Recording:
 
     absent = sum(gaps)
     notes = ["powers are digits of a logarithmic detector, not dBm"]
-    notes += [f"{absent} slots missing between files"] if absent else []
+    notes += [f"{counted(absent, 'slot')} missing between files"] if absent else []
     return Recording("ecallisto", metadata, ("power",), chunks, notes=notes)
 
 
