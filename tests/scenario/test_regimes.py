@@ -164,7 +164,7 @@ def test_regimes_replace_channels_and_keep_names() -> None:
         ({"transition": [[1.0, 0.0], [0.0, 1.0]]}, "scenario.regimes.transition: some regime can never be reached"),
         ({"transition": [[0.5, 0.6], [0.5, 0.5]]}, "scenario.regimes.transition: must be 2 rows of 2 probabilities"),
         ({"transition": [[1.0, 1e-20], [0.5, 0.5]]}, "contains a probability below 1e-12; must be 0, or at least that"),
-        ({"transitions": 1}, "unknown key in scenario.regimes 'transitions': did you mean 'transition'?"),
+        ({"transitions": 1}, "unknown key 'transitions' in scenario.regimes: did you mean 'transition'?"),
     ],
 )
 def test_invalid_regimes_are_refused_in_one_line(change: dict[str, Any], line: str) -> None:

@@ -63,7 +63,7 @@ TWO_STATES = "scenario.sensing_errors: only for channels with two states, of whi
     [
         ({"sensing_errors": 0.1}, "scenario.sensing_errors = 0.1: must be a table of settings"),
         ({"sensing_errors": {}}, "scenario.sensing_errors: give missed, false_alarm, or both"),
-        ({"sensing_errors": {"misses": 0.1}}, "unknown key in scenario.sensing_errors 'misses': did you mean 'missed'"),
+        ({"sensing_errors": {"misses": 0.1}}, "unknown key 'misses' in scenario.sensing_errors: did you mean 'missed'"),
         ({"sensing_errors": {"missed": 1.1}}, "scenario.sensing_errors.missed = 1.1: must be a number of at least 0"),
         ({"sensing_errors": {"missed": None}}, "scenario.sensing_errors.missed = None: must be a number"),
         ({"sensing_errors": {"missed": [0.1, 0.2]}}, "scenario.sensing_errors.missed: has 2 entries for 3 channels"),

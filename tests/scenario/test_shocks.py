@@ -124,7 +124,7 @@ TWO_STATES = "scenario.shocks: only for channels with two states, of which state
         ({"shocks": {"start": 0.1, "end": 1, "share": 0}}, "scenario.shocks.share = 0: must be"),
         ({"shocks": {"start": 0.1, "end": 1, "channels": []}}, "scenario.shocks.channels: must name at least one"),
         ({"shocks": {"start": 0.1, "end": 1, "channels": [9]}}, "scenario.shocks.channels = 9: must be a channel"),
-        ({"shocks": {"start": 0.1, "end": 1, "channel": 1}}, "unknown key in scenario.shocks 'channel'"),
+        ({"shocks": {"start": 0.1, "end": 1, "channel": 1}}, "unknown key 'channel' in scenario.shocks"),
         ({**THREE, "shocks": {"start": 0.1, "end": 1}}, TWO_STATES),
         ({**REVERSED, "shocks": {"start": 0.1, "end": 1}}, TWO_STATES),
     ],
