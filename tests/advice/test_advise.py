@@ -81,6 +81,18 @@ def test_advice_agrees_with_the_replay_and_is_written(tmp_path: Path) -> None:
     assert not long
 
 
+def test_advice_without_intervals_is_valid_json_and_text(tmp_path: Path) -> None:
+    """Four slots are four blocks, too few for intervals; a study that was run before has no processor times."""
+    for _ in range(2):
+        advice = ib.advise(make_trace(4), users=2, policies=FAST, replications=1, out=tmp_path)
+    (_, other) = advice.replays
+    assert other.interval is None
+    written = json.loads((tmp_path / "advice.json").read_text(), parse_constant=pytest.fail)
+    assert written["policies"][1]["behind"]["interval"] is None
+    for text in (advice_text(advice), (tmp_path / "report.html").read_text()):
+        assert not re.findall(r"\b(nan|inf)\b", text)
+
+
 def test_serve_command_is_accepted_by_the_parser() -> None:
     words = shlex.split(serve_command("mp-ucb L=0.5", make_trace(), 2))
     options = build_parser().parse_args(words[1:])

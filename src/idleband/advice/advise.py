@@ -6,6 +6,7 @@ interval of the paired difference lies above 0 and the difference is at least 0.
 that earns most.
 """
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,20 +45,27 @@ class PolicyReplay:
     microseconds: float  # processor time per slot
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """Ends of the 95% interval of `behind`; None for the best policy, and where there are too few blocks."""
+        if self.behind is None or not math.isfinite(self.behind.low):
+            return None
+        return self.behind.low, self.behind.high
+
+    @property
     def clearly_behind(self) -> bool:
         """Whether the best policy earns clearly more: not by accident, and by a share that matters."""
         return self.behind is not None and self.behind.low > 0.0 and self.behind.mean >= MARGIN * self.reward
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the numbers for JSON."""
-        behind = None if self.behind is None else {"mean": self.behind.mean, "interval": list(self.behind[1:3])}
+        """Return the numbers for JSON; None where there is no number."""
+        behind = None if self.behind is None else {"mean": self.behind.mean, "interval": self.interval}
         return {
             "policy": self.label,
             "reward": self.reward,
             "share_of_genie": self.share_of_genie,
             "collisions": self.collisions,
             "behind": behind,
-            "microseconds": self.microseconds,
+            "microseconds": self.microseconds if math.isfinite(self.microseconds) else None,
         }
 
 
@@ -185,12 +193,12 @@ def advise(
     'mp-ucb'
     """
     loaded = trace if isinstance(trace, Trace) else Trace.load(trace)
+    folder = None if out is None else validation.path(out, "out", "folder")
     M = validation.whole(users, "users", 1, loaded.K)
     configured = candidates() if policies is None else [policy(one) for one in policies]
     for one in configured:
         if one.policy.knows & {PARAMETERS, STATES_SEEN}:
             raise InputError(f"policy {one.label}: knows more than a base station does; choose another to recommend")
-    folder = None if out is None else Path(out)
     replayed = scenario(trace if isinstance(trace, Trace) else Path(trace), users=M)
     spec = experiment(replayed, configured, None, replications, seed)
     study = run_experiment(spec, None if folder is None else folder / "replay", threads=threads, progress=progress)

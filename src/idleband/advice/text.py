@@ -50,7 +50,6 @@ def advice_text(advice: Advice) -> str:
 
 
 def _row(one: PolicyReplay, recommended: bool) -> list[str]:
-    behind = interval = "-"
-    if one.behind is not None:
-        behind, interval = f"{one.behind.mean:.4f}", f"{one.behind.low:.4f} to {one.behind.high:.4f}"
+    behind = "-" if one.behind is None else f"{one.behind.mean:.4f}"
+    interval = "-" if one.interval is None else "{:.4f} to {:.4f}".format(*one.interval)
     return [one.label + " *" * recommended, f"{one.share_of_genie:.2%}", behind, interval, f"{one.collisions:.2%}"]
