@@ -116,6 +116,15 @@ def words(allocator: ib.Allocator, *question: Any, **more: Any) -> str:
     return str(allocator.explain(allocator.decide(*(question or (None,)), **more).request_id))
 
 
+def test_sentence_if_all_indices_are_equal() -> None:
+    """Before the first report MP-LUCB expects the same of equal contexts."""
+    allocator = ib.Allocator("mp-lucb", channels=3, users=2, dimension=1)
+    assert words(allocator, [[0.5]] * 3) == (
+        "Slot 1: channels 0, 1 of 3 were selected by mp-lucb. All channels have the index 0.5; those with the lowest"
+        " numbers come first."
+    )
+
+
 def test_sentences_about_untried_channels() -> None:
     assert words(station()) == (
         "Slot 1: channels 0, 1 of 4 were selected by mp-ucb. Channels 0, 1 have not been tried yet, so they come first."
