@@ -1,7 +1,9 @@
 """Validate single values of settings; errors name the field, the value and what is allowed."""
 
 import math
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -76,6 +78,17 @@ def flag(value: Any, field: str) -> bool:
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise InputError(f"{field} = {shown(value)}: must be true or false")
+
+
+def path(value: Any, field: str, what: str) -> Path:
+    """Return a path; `what` is "file" or "folder".
+
+    >>> path("results/mine", "out", "folder").name
+    'mine'
+    """
+    if isinstance(value, str | os.PathLike) and os.fspath(value) != "":
+        return Path(value)
+    raise InputError(f"{field} = {shown(value)}: must be the name of a {what}")
 
 
 def sequence(value: Any, field: str, what: str) -> list[Any]:

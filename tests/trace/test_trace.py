@@ -89,7 +89,7 @@ def test_idle_is_the_opposite_of_busy() -> None:
         ({"busy": np.zeros((0, 3))}, "has shape"),
         ({"busy": "x"}, "array of numbers"),
         ({"busy": [[0]], "threshold": -70}, "not with busy"),
-        ({"busy": [[0, 1]], "channel_names": ["a"]}, "1 names for 2 channels"),
+        ({"busy": [[0, 1]], "channel_names": ["a"]}, "1 name for 2 channels"),
         ({"busy": [[0]], "slot_s": 0}, "slot_s = 0"),
         ({"busy": [[0]], "freq_low_hz": [2.0], "freq_high_hz": [1.0]}, "freq_low_hz 2 is above 1"),
         ({"power_dbm": [[-90]], "threshold": "florr+3"}, "must be a level such as -70"),

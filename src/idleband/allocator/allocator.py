@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from idleband import validation
 from idleband.allocator.core import AllocatorCore
 from idleband.allocator.events import Decision, Receipt, RequestId
 from idleband.allocator.explanation import Explanation
@@ -324,6 +325,7 @@ class Allocator:
         StorageError
             If the file cannot be written.
         """
+        file = validation.path(path, "path", "file")
         end = time.monotonic() + SETTLE_TIMEOUT
         while True:
             try:
@@ -334,7 +336,7 @@ class Allocator:
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.01)
-        write_durably(Path(path), serialize())
+        write_durably(file, serialize())
 
     @classmethod
     def load(cls, path: str | Path) -> "Allocator":
@@ -343,7 +345,7 @@ class Allocator:
         Raises InputError if the file cannot be read or is damaged.
         """
         try:
-            data = Path(path).read_bytes()
+            data = validation.path(path, "path", "file").read_bytes()
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from None
         return cls._around(AllocatorCore.from_bytes(data, str(path)))

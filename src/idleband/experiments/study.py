@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from idleband import validation
-from idleband.errors import InputError, counted, unknown
+from idleband.errors import InputError, counted, shown, unknown
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.result import COLUMNS, Result
 from idleband.simulation.statistics import Difference, Interval
@@ -197,7 +197,7 @@ class Study:
         Parameters
         ----------
         path : str or Path, optional
-            Where the figure is saved (.png, .svg or .pdf).
+            File for the figure, ending in .png, .svg or .pdf. Its folder is created if necessary.
         scale : {"reward", "paper"}
             "reward": reward per slot over time, and paired differences to one policy. "paper": regret on the scale of
             the paper, R(t) / (M ln t).
@@ -209,15 +209,25 @@ class Study:
         Returns
         -------
         matplotlib.figure.Figure
+
+        Raises
+        ------
+        InputError
+            If an argument is invalid.
+        StorageError
+            If the file cannot be written.
         """
         # Imported here because reporting lies above experiments in the layers, and users look for `plot` on a study.
         # The import contract in pyproject.toml lists this exception.
-        from idleband.reporting.plots import regret_figure, reward_figure
+        from idleband.reporting.plots import FIGURES, regret_figure, reward_figure, write_figure
 
+        file = None if path is None else validation.path(path, "path", "file")
+        if file is not None and (file.suffix not in FIGURES or file.is_dir()):
+            raise InputError(f"path = {shown(path)}: must be the name of a file that ends in {', '.join(FIGURES)}")
         if validation.choice(scale, "scale", SCALES) == "paper":
             figure = regret_figure(self.scenario, self.results, "static" if reference is None else reference)
         else:
             figure = reward_figure(self.scenario, self.results, reference)
-        if path is not None:
-            figure.savefig(path)
+        if file is not None:
+            write_figure(figure, file)
         return figure

@@ -1239,7 +1239,7 @@ def NeuralTS(
 
 
 def MPStay() -> ConfiguredPolicy:
-    """Keep idle channels; otherwise the channel not observed for the longest time.
+    """Keep idle channels; replace others by the longest unobserved.
 
     Policy `mp-stay`. Observes the states and rewards of played channels. Does not use contexts.
 

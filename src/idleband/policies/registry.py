@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from idleband import user_code
-from idleband.errors import InputError, check_name, unknown
+from idleband.errors import InputError, check_name, shown, unknown
 from idleband.policies import (
     adaptive,
     adaptive_lucb,
@@ -124,8 +124,7 @@ POLICIES: dict[str, Policy] = {
         ),
         # Rules without a model.
         _built_in(
-            "mp-stay", stay, _NO_MORE, "keep idle channels; otherwise the channel not observed for the longest time",
-            _OURS,
+            "mp-stay", stay, _NO_MORE, "keep idle channels; replace others by the longest unobserved", _OURS,
         ),
         _built_in(
             "mp-lbt", listen_before_talk, _NO_MORE, "listen before talk with random back-off", "IEEE 802.11",
@@ -341,6 +340,8 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None, compiled
     """
 
     def add(cls: type[C]) -> type[C]:
+        if not isinstance(cls, type):
+            raise InputError(f"policy = {shown(cls)}: @idleband.register must be above a class")
         public = check_name(name or cls.__name__, "policy")
         functions = user_code.functions_of(cls, f"policy {public}", ARGUMENTS, OPTIONAL)
         if public in POLICIES and POLICIES[public].source is None:

@@ -290,6 +290,9 @@ def learned_figure(found: Sequence[Learned]) -> "Figure":
     return figure
 
 
+FIGURES = (".png", ".svg", ".pdf")  # endings of files
+
+
 def save_figure(figure: "Figure", stem: Path) -> list[Path]:
     """Write a figure as PNG and SVG; return the paths."""
     paths = [stem.with_name(stem.name + ending) for ending in (".png", ".svg")]
@@ -299,7 +302,7 @@ def save_figure(figure: "Figure", stem: Path) -> list[Path]:
 
 
 def write_figure(figure: "Figure", path: Path) -> None:
-    """Write a figure as PNG or SVG, according to the ending of the path."""
+    """Write a figure in the format that the ending of the path names, one of FIGURES."""
     buffer = io.BytesIO()
     kind = path.suffix[1:]
     figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)

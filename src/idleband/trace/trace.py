@@ -265,7 +265,7 @@ class Trace:
         """
         from idleband.trace.importing import imported
 
-        with imported([Path(path) for path in paths], **options) as found:
+        with imported([validation.path(path, "path", "file") for path in paths], **options) as found:
             return cls._of_chunks(found.metadata, found.chunks(), found.dimension)
 
     @classmethod
@@ -286,7 +286,7 @@ class Trace:
         InputError
             If the file is not a trace file, is damaged, or has a newer version of the format.
         """
-        file = TraceFile(Path(path))
+        file = TraceFile(validation.path(path, "path", "file"))
         return cls._of_chunks(file.metadata, file.chunks(), file.dimension)
 
     @classmethod
@@ -312,9 +312,8 @@ class Trace:
         """
         layers = {"busy": self.busy, "power": self.power, "reward": self.reward, "contexts": self.contexts}
         known = {name: values for name, values in layers.items() if values is not None}
-        write_trace(
-            Path(path), self.metadata, known, [known], self.contexts.shape[2] if self.contexts is not None else 0
-        )
+        dimension = self.contexts.shape[2] if self.contexts is not None else 0
+        write_trace(validation.path(path, "path", "file"), self.metadata, known, [known], dimension)
 
     # --- content -------------------------------------------------------------------------------------------------
 

@@ -159,7 +159,7 @@ class TraceFit:
         StorageError
             If the file cannot be written.
         """
-        path = Path(path)
+        path = validation.path(path, "path", "file")
         if path.suffix != ".toml" or path.is_dir():
             raise InputError(f"out = {str(path)!r}: must be the name of a file that ends in .toml")
         write_durably(path, self.to_toml().encode())
