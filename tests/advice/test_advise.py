@@ -41,7 +41,9 @@ def replayed(label: str, share: float, low: float | None) -> PolicyReplay:
         ([("mp-ucb", 0.9, None), ("mp-random", 0.8, -0.01)], "mp-ucb"),  # not replayed
     ],
 )
-def test_recommendation(replays: list[tuple[str, float, float | None]], recommended: str) -> None:
+def test_mp_adaptive_is_recommended_unless_clearly_behind(
+    replays: list[tuple[str, float, float | None]], recommended: str
+) -> None:
     label, reason = _choice([replayed(*one) for one in replays])
     assert label == recommended
     assert "the genie's" in reason

@@ -166,14 +166,14 @@ EVERY = SCENARIOS | WORLDS
 
 
 def world_of(label: str) -> str:
-    """Return the world in which a configured policy runs; they are dealt out in turn."""
+    """Return the world in which a configured policy runs; worlds are assigned in turn."""
     return list(WORLDS)[list(CONFIGURED).index(label) % len(WORLDS)]
 
 
 def _pairs() -> list[tuple[str, str]]:
     """Return pairs of configured policy and scenario in which every module meets every scenario.
 
-    The scenarios are dealt out in turn to the configured policies of a module; each policy also runs in one world.
+    The scenarios are assigned in turn to the configured policies of a module; each policy also runs in one world.
     """
     pairs = []
     names = list(SCENARIOS)

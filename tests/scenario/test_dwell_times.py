@@ -283,7 +283,7 @@ def test_invalid_dwell_times_are_refused_in_one_line(dwell: Any, line: str) -> N
     assert line in refused({"dwell": dwell, "users": 1})
 
 
-def test_what_dwell_times_cannot_be_combined_with() -> None:
+def test_settings_that_exclude_dwell_times_are_refused() -> None:
     good = {"good": [ONE], "bad": ONE}
     matrix = [[[0.5, 0.5], [0.5, 0.5]]]
     assert "scenario.transition: not used with dwell" in refused({"dwell": good, "transition": matrix, "users": 1})

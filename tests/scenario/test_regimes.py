@@ -194,7 +194,7 @@ def test_states_that_cannot_be_reached_through_the_regimes_are_refused() -> None
     ib.scenario(regimes=always | {"transition": [[0.1, 0.9], [1.0, 0.0]]}, users=1)
 
 
-def test_what_regimes_cannot_be_combined_with() -> None:
+def test_settings_that_exclude_regimes_are_refused() -> None:
     table = {"p01": P01, "p10": P10, "transition": MOVES}
     for key, value in (("p01", [0.1]), ("transition", [[[1.0]]]), ("good", [1])):
         assert f"scenario.{key}: not used with regimes" in refused({"regimes": table, key: value, "users": 1})

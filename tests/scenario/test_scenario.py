@@ -590,5 +590,5 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path) == f"{tmp_path}: Is a directory"
 
 
-def test_impossible_path_is_refused() -> None:
+def test_path_with_a_null_character_is_refused() -> None:
     refused("a\0.toml")

@@ -137,7 +137,7 @@ def test_channel_names_are_accepted_and_shown(named: InThread) -> None:
     assert "ch1" in named.get(f"{V1}/main/explain?request_id=first").data["text"]
 
 
-def test_explain(service: InThread) -> None:
+def test_explain_returns_text_and_numbers(service: InThread) -> None:
     service.decide("first")
     explained = service.get(f"{V1}/main/explain?request_id=first").data
     assert (explained["request_id"], explained["slot"], explained["by"]) == ("first", 1, "policy")
@@ -226,7 +226,7 @@ def test_restart_keeps_allocators_decisions_and_reports(tmp_path: Path) -> None:
         assert service.report(report_body(decisions[1])).data["learned"] == decisions[1]["channels"]
 
 
-def test_health(service: InThread) -> None:
+def test_health_reports_version_and_allocators(service: InThread) -> None:
     assert service.get("/health").data == {
         "status": "ok", "version": idleband.__version__, "allocators": 1, "journal": "ok", "out_of_service": {},
     }  # fmt: skip

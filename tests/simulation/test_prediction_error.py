@@ -151,7 +151,7 @@ def test_predictions_of_fresh_contexts_do_not_change_the_run() -> None:
         assert np.array_equal(n_hat, found.pairs_fresh[0].reshape(FRESH_SLOTS, 3)[i])
 
 
-def test_shapes_progress_and_columns() -> None:
+def test_result_has_shapes_progress_and_columns() -> None:
     recorder = Recorder()
     found = learned("S1", "mp-lucb", beta=0.5, horizon=2300, replications=2, progress=recorder)
     assert isinstance(found, Learned)

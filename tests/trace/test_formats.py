@@ -101,7 +101,7 @@ def test_k7_of_all_links_and_of_one(tmp_path: Path) -> None:
         ib.Trace.read(path, link="9-9")
 
 
-def test_msod(tmp_path: Path) -> None:
+def test_msod_of_one_message(tmp_path: Path) -> None:
     values = make.powers().round()
     path = make.msod(tmp_path / "lte.dat", values)
     assert detect(path) == "msod"
@@ -169,7 +169,7 @@ def test_csv_with_columns_of_several_kinds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["a;b\n-90,5;-60,25\n-91,5;-61\n", "a\tb\n-90,5\t-60,25\n-91,5\t-61\n", "-90.5 -60.25\n-91.5 -61\n"]
 )
-def test_csv_dialects(tmp_path: Path, text: str) -> None:
+def test_separators_and_decimal_commas_of_csv_are_detected(tmp_path: Path, text: str) -> None:
     path = tmp_path / "t.txt"
     path.write_text(text)
     assert ib.Trace.read(path).power.tolist() == [[-90.5, -60.25], [-91.5, -61]]
@@ -181,7 +181,7 @@ def test_one_reading_per_line(tmp_path: Path) -> None:
     assert ib.Trace.read(path, threshold=-85).busy.tolist() == [[False], [True], [False]]
 
 
-def test_npz_and_npy(tmp_path: Path) -> None:
+def test_npz_and_npy_give_the_stored_arrays(tmp_path: Path) -> None:
     values = make.powers().astype(np.float32)
     contexts = np.arange(60 * 6 * 2, dtype=np.float32).reshape(60, 6, 2) / 1000
     names = [f"c{k}" for k in range(6)]
@@ -196,7 +196,7 @@ def test_npz_and_npy(tmp_path: Path) -> None:
     assert np.array_equal(ib.Trace.read(tmp_path / "c.npz").busy, values > -75)
 
 
-def test_foreign_parquet(tmp_path: Path) -> None:
+def test_parquet_of_another_program_is_read(tmp_path: Path) -> None:
     import pandas as pd
 
     values = make.powers(K=2)

@@ -155,7 +155,7 @@ def test_dataframes_with_gaps_in_time() -> None:
         ib.Trace.from_dataframe(pd.DataFrame({"a": ["x"]}))
 
 
-def test_text_and_html() -> None:
+def test_representations_as_text_and_html() -> None:
     trace = ib.Trace.from_arrays(busy=[[0], [1]], source="<roof>", channel_names=["a"])
     assert repr(trace) == "Trace(2 slots of 1 s, 1 channel, busy 0.5 to 0.5 of the time)"
     html = trace._repr_html_()
