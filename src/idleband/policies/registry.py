@@ -168,7 +168,7 @@ POLICIES: dict[str, Policy] = {
 }  # fmt: skip
 
 
-PolicyLike = str | Policy | ConfiguredPolicy | type  # whatever `policy` accepts
+PolicyLike = str | Policy | ConfiguredPolicy | type  # what `policy` accepts
 
 
 def policy(source: PolicyLike, /, **parameters: Any) -> ConfiguredPolicy:
