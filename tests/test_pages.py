@@ -67,7 +67,7 @@ def test_every_figure_is_in_the_gallery() -> None:
 
 def test_pages_include_what_the_studies_wrote() -> None:
     for page, names in {
-        "beyond": ["goals"],
+        "beyond": ["goals", "optimum"],
         "robustness": ["robustness", "worlds"],
         "neural": ["neural-errors", "neural-rewards"],
     }.items():

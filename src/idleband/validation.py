@@ -46,6 +46,14 @@ def number(value: Any, field: str, low: float, high: float, *, above: bool = Fal
     raise InputError(f"{field} = {shown(value)}: must be a number {limits}")
 
 
+def decimal(text: str, field: str) -> float:
+    """Return a number that is given as text."""
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{field} = {text}: must be a number") from None
+
+
 def whole(value: Any, field: str, low: int, high: int) -> int:
     """Return a whole number from low to high, given as a number, as text, or as a float such as 1e5."""
     try:

@@ -113,6 +113,20 @@ def test_cost_of_the_example_in_the_paper(ok: Callable[..., str]) -> None:
     assert float(ok("cost", "S4", "1,3,4,6,7")) == 0
 
 
+def test_optimum_of_two_channels(ok: Callable[..., str]) -> None:
+    """It is 0.1 + 0.9 (0.7 * 0.6 + 0.3 * 0.7 * 0.5) without memory; the bound plays one channel on average only."""
+    Path("two.toml").write_text('[scenario]\nname = "two"\np01 = [0.6, 0.5]\np10 = [0.4, 0.5]\nusers = 1\n')
+    exact = 0.1 + 0.9 * (0.7 * 0.6 + 0.3 * 0.7 * 0.5)
+    first, second = ok("optimum", "two.toml").splitlines()
+    assert first.startswith("two: optimal reward 0.5725")
+    assert second.startswith("upper bound for policies that observe played channels only: 0.")
+    assert second.endswith("% above")
+    answer = json.loads(ok("optimum", "two.toml", "--json"))
+    assert answer["lower"] - 1e-9 <= exact <= answer["upper"] + 1e-9 < answer["bound"]
+    assert float(ok("optimum", "two.toml", "--perturbation", "none").split()[3]) == pytest.approx(0.64, abs=1e-4)
+    assert "upper bound" not in ok("optimum", "two.toml", "--users", "2", "--tolerance", "1e-3").splitlines()[0]
+
+
 def test_run_and_plot_as_separate_processes(idleband: Run) -> None:
     arguments = ("run", "S1", *SMALL, "--policy", "mp-ucb:L=0.5", "--out", "out")
     first = idleband(*arguments)

@@ -298,8 +298,19 @@ def _add_information(commands: Any) -> None:
     cost.add_argument("what", metavar=SCENARIO)
     cost.add_argument("channels", metavar="CHANNELS", help="M channels by name or index from 0: ch1,ch2 or 0,1")
     _add_users(cost)
+    optimum = _add(
+        commands, "optimum", "compute the optimal long-run reward per slot of a small scenario, with bounds",
+        "It is the reward of the best policy that knows the scenario, and takes seconds for about four channels.",
+    )  # fmt: skip
+    optimum.add_argument("what", metavar=SCENARIO)
+    optimum.add_argument(
+        "--tolerance", metavar="X", default="1e-4", help="largest half-width of the bounds (default 1e-4)"
+    )
+    optimum.add_argument("--seed", metavar="N", default="0", help="seed of the theta, if it is drawn (default 0)")
+    _add_users(optimum)
+    _add_perturbation(optimum)
     bench = _add(commands, "bench", "measure the speed of every policy on this machine")
-    for command in (scenarios, policies, show, cost, bench):
+    for command in (scenarios, policies, show, cost, optimum, bench):
         _add_json(command)
 
 
