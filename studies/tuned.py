@@ -27,6 +27,7 @@ GRIDS: dict[str, dict[str, tuple[object, ...]]] = {
     "mp-ducb": {"discount": (0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 0.9999), "L": (0.001, 0.01, 0.1, 0.6)},
     "mp-lbt": {"window": (1, 2, 4, 16), "max_window": (4, 64, 1024)},
     "mp-lucb": {"beta": (0.1, 0.3, 0.5, 1.0, 3.0, 10.0)},
+    "mp-klucb": {"clock": ("slots", "plays")},
     "c2ucb": {"beta": (0.01, 0.1, 0.3, 1.0, 3.0)},
     "neural-ucb": {"gamma": (0.01, 0.03, 0.1, 0.3, 1.0)},
     "neural-ts": {"gamma": (0.01, 0.03, 0.1, 0.3, 1.0)},

@@ -10,6 +10,7 @@ from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "mp-swucb": [{"window": 1}, {"window": 7}, {"window": 50, "L": 0.0}],
     "mp-ducb": [{"discount": 0.0}, {"discount": 0.6}, {"discount": 1.0, "L": 0.1}],
+    "mp-klucb": [{"clock": "plays"}],
     "rca-m": [{"synchronous": True}],
     "c2ucb": [{"beta": 0.2, "lambda_": 0.1}, {"width": "sampled"}],
     "neural-ucb": [{"D": 4}, {"D": 4, "shared": True, "gamma": 1.0}],

@@ -98,10 +98,18 @@ def MPUCB(
     )
 
 
-def MPKLUCB() -> ConfiguredPolicy:
+def MPKLUCB(
+    *,
+    clock: Literal["slots", "plays"] = "slots",
+) -> ConfiguredPolicy:
     """Kullback-Leibler upper confidence bound.
 
     Policy `mp-klucb`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    clock : {"slots", "plays"}
+        What t counts in ln t: slots, or plays so far. Default: "slots".
 
     Returns
     -------
@@ -114,10 +122,13 @@ def MPKLUCB() -> ConfiguredPolicy:
     Examples
     --------
     >>> import idleband as ib
-    >>> ib.policies.MPKLUCB()
-    ConfiguredPolicy(mp-klucb)
+    >>> ib.policies.MPKLUCB(clock="plays")
+    ConfiguredPolicy(mp-klucb clock=plays)
     """
-    return policy("mp-klucb")
+    return policy(
+        "mp-klucb",
+        clock=clock,
+    )
 
 
 def MPTS() -> ConfiguredPolicy:
@@ -1614,8 +1625,8 @@ def OracleBelief() -> ConfiguredPolicy:
 
     References
     ----------
-    Ahmad, Liu, Javidi, Zhao and Krishnamachari, "Optimality of myopic sensing in multichannel opportunistic access",
-    IEEE Transactions on Information Theory 55(9), 2009.
+    Ahmad and Liu, "Multi-channel opportunistic access: a case of restless bandits with multiple plays", Allerton
+    Conference on Communication, Control, and Computing, 2009.
 
     Examples
     --------

@@ -156,7 +156,7 @@ POLICIES: dict[str, Policy] = {
         ),
         _built_in(
             "oracle-belief", oracle, _BOTH, "best M channels given contexts and belief (myopic)",
-            "Ahmad, Liu, Javidi, Zhao and Krishnamachari, IEEE-IT 2009",
+            "Ahmad and Liu, Allerton 2009",
         ),
         _built_in("oracle-whittle", oracle, _BOTH, "Whittle index given contexts and belief", _LIU, value="whittle"),
         _built_in(
