@@ -29,6 +29,7 @@ GRIDS: dict[str, dict[str, tuple[object, ...]]] = {
     "mp-lucb": {"beta": (0.1, 0.3, 0.5, 1.0, 3.0, 10.0)},
     "mp-klucb": {"clock": ("slots", "plays")},
     "c2ucb": {"beta": (0.01, 0.1, 0.3, 1.0, 3.0)},
+    "linucb": {"beta": (0.01, 0.1, 0.3, 1.0, 3.0)},
     "neural-ucb": {"gamma": (0.01, 0.03, 0.1, 0.3, 1.0)},
     "neural-ts": {"gamma": (0.01, 0.03, 0.1, 0.3, 1.0)},
 }

@@ -39,6 +39,8 @@ CITATIONS = {
     "Zhou, Li and Gu, ICML 2020": "Zhou, Li and Gu, \"Neural contextual bandits with UCB-based exploration\","
     " ICML 2020.",
     "Zhang, Zhou, Li and Gu, ICLR 2021": "Zhang, Zhou, Li and Gu, \"Neural Thompson sampling\", ICLR 2021.",
+    "Li, Chu, Langford and Schapire, WWW 2010": "Li, Chu, Langford and Schapire, \"A contextual-bandit approach to"
+    " personalized news article recommendation\", WWW 2010.",
     "Ahmad and Liu, Allerton 2009": "Ahmad and Liu, \"Multi-channel opportunistic access: a case of restless bandits"
     " with multiple plays\", Allerton Conference on Communication, Control, and Computing, 2009.",
     "IEEE 802.11": "IEEE Standard 802.11, distributed coordination function.",

@@ -21,6 +21,7 @@ __all__ = [
     "MPUCB",
     "RCAM",
     "Genie",
+    "LinUCB",
     "MPAdaptive",
     "MPAdaptiveLUCB",
     "MPBelief",
@@ -992,6 +993,85 @@ def C2UCB(
     """
     return policy(
         "c2ucb",
+        beta=beta,
+        lambda_=lambda_,
+        target=target,
+        base=base,
+        width=width,
+        estimate=estimate,
+        frame=frame,
+        explore_first=explore_first,
+        replace=replace,
+        shared=shared,
+        L=L,
+        synchronous=synchronous,
+    )
+
+
+def LinUCB(
+    *,
+    beta: float = 1.0,
+    lambda_: float = 1.0,
+    target: Literal["perturbation", "prediction", "reward"] = "reward",
+    base: Literal["mean", "index", "none"] = "none",
+    width: Literal["optimistic", "pessimistic", "sampled"] = "optimistic",
+    estimate: Literal["subtract", "add"] = "add",
+    frame: Literal["slot", "rca"] = "slot",
+    explore_first: bool = False,
+    replace: Literal["indicator", "reward", "off"] = "off",
+    shared: bool = False,
+    L: float = 1.5,
+    synchronous: bool = False,
+) -> ConfiguredPolicy:
+    """A linear model of the reward per channel.
+
+    Policy `linucb`. Observes contexts, and the feedback of played channels.
+
+    Parameters
+    ----------
+    beta : float
+        Scale of the confidence width of the prediction. Must be a finite number of at least 0. Default: 1.0.
+    lambda_ : float
+        Ridge parameter lambda in A = lambda I + sum x x'. Must be a finite number of at least 1e-09. Default: 1.0.
+    target : {"perturbation", "prediction", "reward"}
+        Regression target of the model. Default: "reward".
+    base : {"mean", "index", "none"}
+        State term of the index: mean state reward, mean plus width, or none. Default: "none".
+    width : {"optimistic", "pessimistic", "sampled"}
+        Confidence width: added, subtracted, or multiplied by a normal draw and added. Default: "optimistic".
+    estimate : {"subtract", "add"}
+        Sign of the predicted perturbation in the index. Default: "add".
+    frame : {"slot", "rca"}
+        Rank channels in every slot, or when a block of RCA has ended. Default: "slot".
+    explore_first : bool
+        Rank channels without data first; otherwise their state term is 0. Default: False.
+    replace : {"indicator", "reward", "off"}
+        Margin by which other channels replace candidates; off: no replacement. Default: "off".
+    shared : bool
+        One model for all channels instead of one per channel. Default: False.
+    L : float
+        Scale of the confidence width of the state term if base = index. Must be a finite number of at least 0. Default:
+        1.5.
+    synchronous : bool
+        In the rca frame, refill all places together. Default: False.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Li, Chu, Langford and Schapire, "A contextual-bandit approach to personalized news article recommendation", WWW
+    2010.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.LinUCB(beta=0.5)
+    ConfiguredPolicy(linucb beta=0.5)
+    """
+    return policy(
+        "linucb",
         beta=beta,
         lambda_=lambda_,
         target=target,

@@ -111,6 +111,11 @@ POLICIES: dict[str, Policy] = {
             "Qin, Chen and Zhu, SDM 2014",
             target="reward", shared=True, base="none", estimate="add", replace="off",
         ),
+        _built_in(
+            "linucb", lucb, _CONTEXTS, "a linear model of the reward per channel",
+            "Li, Chu, Langford and Schapire, WWW 2010",
+            target="reward", base="none", estimate="add", replace="off",
+        ),
         # Both earn less in S1 to S4 with the gamma of mp-nucb, 1; values from 0.03 to 0.3 make little difference.
         _built_in(
             "neural-ucb", nucb, _CONTEXTS, "neural model of the reward with an upper confidence bound",
