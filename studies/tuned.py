@@ -28,6 +28,7 @@ GRIDS: dict[str, dict[str, tuple[object, ...]]] = {
     "mp-lbt": {"window": (1, 2, 4, 16), "max_window": (4, 64, 1024)},
     "mp-lucb": {"beta": (0.1, 0.3, 0.5, 1.0, 3.0, 10.0)},
     "mp-klucb": {"clock": ("slots", "plays")},
+    "dsee": {"D": (1.0, 10.0, 100.0, 1000.0), "L": (0.0, 0.1, 1.0)},
     "c2ucb": {"beta": (0.01, 0.1, 0.3, 1.0, 3.0)},
     "linucb": {"beta": (0.01, 0.1, 0.3, 1.0, 3.0)},
     "neural-ucb": {"gamma": (0.01, 0.03, 0.1, 0.3, 1.0)},

@@ -41,6 +41,8 @@ CITATIONS = {
     "Zhang, Zhou, Li and Gu, ICLR 2021": "Zhang, Zhou, Li and Gu, \"Neural Thompson sampling\", ICLR 2021.",
     "Li, Chu, Langford and Schapire, WWW 2010": "Li, Chu, Langford and Schapire, \"A contextual-bandit approach to"
     " personalized news article recommendation\", WWW 2010.",
+    "Liu, Liu and Zhao, IEEE-IT 2013": "Liu, Liu and Zhao, \"Learning in a changing world: restless multiarmed bandit"
+    " with unknown dynamics\", IEEE Transactions on Information Theory 59(3), 2013.",
     "Ahmad and Liu, Allerton 2009": "Ahmad and Liu, \"Multi-channel opportunistic access: a case of restless bandits"
     " with multiple plays\", Allerton Conference on Communication, Control, and Computing, 2009.",
     "IEEE 802.11": "IEEE Standard 802.11, distributed coordination function.",

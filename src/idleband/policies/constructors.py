@@ -9,6 +9,7 @@ from idleband.policies.registry import ConfiguredPolicy, policy
 
 __all__ = [
     "C2UCB",
+    "DSEE",
     "MPDUCB",
     "MPKLUCB",
     "MPLBT",
@@ -869,6 +870,46 @@ def MPDUCB(
     return policy(
         "mp-ducb",
         discount=discount,
+        L=L,
+    )
+
+
+def DSEE(
+    *,
+    D: float = 10.0,
+    L: float = 0.0,
+) -> ConfiguredPolicy:
+    """Exploration and exploitation in turn, in growing epochs.
+
+    Policy `dsee`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    D : float
+        Explore while each channel was explored in at most D ln t slots. Must be a finite number of at least 0. Default:
+        10.0.
+    L : float
+        Scale L of the width sqrt(L ln t / plays_k) in the index; 0: the mean. Must be a finite number of at least 0.
+        Default: 0.0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Liu, Liu and Zhao, "Learning in a changing world: restless multiarmed bandit with unknown dynamics", IEEE
+    Transactions on Information Theory 59(3), 2013.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.DSEE(D=5.0)
+    ConfiguredPolicy(dsee D=5)
+    """
+    return policy(
+        "dsee",
+        D=D,
         L=L,
     )
 

@@ -14,6 +14,7 @@ from idleband.policies import (
     belief_lucb,
     belief_nucb,
     discounted,
+    dsee,
     episodic_thompson,
     klucb,
     learned_whittle,
@@ -98,6 +99,10 @@ POLICIES: dict[str, Policy] = {
         # Other published policies for restless channels and for contexts.
         _built_in("mp-swucb", sliding_window, _NO_MORE, "MP-UCB over a sliding window of slots", _GARIVIER),
         _built_in("mp-ducb", discounted, _NO_MORE, "MP-UCB with discounted rewards and plays", _GARIVIER),
+        _built_in(
+            "dsee", dsee, _NO_MORE, "exploration and exploitation in turn, in growing epochs",
+            "Liu, Liu and Zhao, IEEE-IT 2013",
+        ),
         _built_in(
             "mp-whittle", learned_whittle, _NO_MORE, "Whittle index of chains learned from consecutive slots",
             "Akbarzadeh and Mahajan, IEEE-TCNS 2024",
