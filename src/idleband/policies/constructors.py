@@ -21,6 +21,7 @@ __all__ = [
     "MPTS",
     "MPUCB",
     "RCAM",
+    "Exp3M",
     "Genie",
     "LinUCB",
     "MPAdaptive",
@@ -871,6 +872,44 @@ def MPDUCB(
         "mp-ducb",
         discount=discount,
         L=L,
+    )
+
+
+def Exp3M(
+    *,
+    slots: int = 100000,
+    gamma: float = 0.0,
+) -> ConfiguredPolicy:
+    """Exponential weights, for rewards of any origin.
+
+    Policy `exp3-m`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    slots : int
+        Number of slots T in the formula for gamma. Must be a whole number of at least 1, at most 1e+09. Default:
+        100000.
+    gamma : float
+        Share of uniform exploration; 0: by the formula. Must be a finite number of at least 0, at most 1. Default: 0.0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Uchiya, Nakamura and Kudo, "Algorithms for adversarial bandit problems with multiple plays", ALT 2010.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.Exp3M(slots=200000)
+    ConfiguredPolicy(exp3-m slots=200000)
+    """
+    return policy(
+        "exp3-m",
+        slots=slots,
+        gamma=gamma,
     )
 
 

@@ -16,6 +16,7 @@ from idleband.policies import (
     discounted,
     dsee,
     episodic_thompson,
+    exp3_m,
     klucb,
     learned_whittle,
     listen_before_talk,
@@ -99,6 +100,10 @@ POLICIES: dict[str, Policy] = {
         # Other published policies for restless channels and for contexts.
         _built_in("mp-swucb", sliding_window, _NO_MORE, "MP-UCB over a sliding window of slots", _GARIVIER),
         _built_in("mp-ducb", discounted, _NO_MORE, "MP-UCB with discounted rewards and plays", _GARIVIER),
+        _built_in(
+            "exp3-m", exp3_m, _NO_MORE, "exponential weights, for rewards of any origin",
+            "Uchiya, Nakamura and Kudo, ALT 2010",
+        ),
         _built_in(
             "dsee", dsee, _NO_MORE, "exploration and exploitation in turn, in growing epochs",
             "Liu, Liu and Zhao, IEEE-IT 2013",
