@@ -28,6 +28,7 @@ GRIDS: dict[str, dict[str, tuple[object, ...]]] = {
     "mp-lbt": {"window": (1, 2, 4, 16), "max_window": (4, 64, 1024)},
     "mp-lucb": {"beta": (0.1, 0.3, 0.5, 1.0, 3.0, 10.0)},
     "mp-klucb": {"clock": ("slots", "plays")},
+    "glr-klucb": {"alpha": (0.0, 0.03, 0.1, 0.3), "delta": (1e-9, 1e-4, 0.003, 0.1)},
     "exp3-m": {"gamma": (0.001, 0.003, 0.01, 0.03, 0.1)},
     "dsee": {"D": (1.0, 10.0, 100.0, 1000.0), "L": (0.0, 0.1, 1.0)},
     "c2ucb": {"beta": (0.01, 0.1, 0.3, 1.0, 3.0)},

@@ -41,6 +41,9 @@ CITATIONS = {
     "Zhang, Zhou, Li and Gu, ICLR 2021": "Zhang, Zhou, Li and Gu, \"Neural Thompson sampling\", ICLR 2021.",
     "Li, Chu, Langford and Schapire, WWW 2010": "Li, Chu, Langford and Schapire, \"A contextual-bandit approach to"
     " personalized news article recommendation\", WWW 2010.",
+    "Besson, Kaufmann, Maillard and Seznec, JMLR 2022": "Besson, Kaufmann, Maillard and Seznec, \"Efficient"
+    " change-point detection for tackling piecewise-stationary bandits\", Journal of Machine Learning Research 23,"
+    " 2022.",
     "Uchiya, Nakamura and Kudo, ALT 2010": "Uchiya, Nakamura and Kudo, \"Algorithms for adversarial bandit problems"
     " with multiple plays\", ALT 2010.",
     "Liu, Liu and Zhao, IEEE-IT 2013": "Liu, Liu and Zhao, \"Learning in a changing world: restless multiarmed bandit"

@@ -12,6 +12,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "mp-ducb": [{"discount": 0.0}, {"discount": 0.6}, {"discount": 1.0, "L": 0.1}],
     "mp-klucb": [{"clock": "plays"}],
     "rca-m": [{"synchronous": True}],
+    "glr-klucb": [{"slots": 50, "alpha": 1.0, "delta": 1.0, "restart": "global", "every": 1}],
     "exp3-m": [{"gamma": 0.3}, {"gamma": 1.0}],
     "dsee": [{"D": 0.5, "L": 1.0}],
     "c2ucb": [{"beta": 0.2, "lambda_": 0.1}, {"width": "sampled"}],

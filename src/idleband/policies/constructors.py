@@ -10,6 +10,7 @@ from idleband.policies.registry import ConfiguredPolicy, policy
 __all__ = [
     "C2UCB",
     "DSEE",
+    "GLRKLUCB",
     "MPDUCB",
     "MPKLUCB",
     "MPLBT",
@@ -872,6 +873,57 @@ def MPDUCB(
         "mp-ducb",
         discount=discount,
         L=L,
+    )
+
+
+def GLRKLUCB(
+    *,
+    slots: int = 100000,
+    alpha: float = 0.1,
+    delta: float = 0.0,
+    restart: Literal["local", "global"] = "local",
+    every: int = 10,
+) -> ConfiguredPolicy:
+    """KL-UCB that restarts a channel when a test finds a change.
+
+    Policy `glr-klucb`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    slots : int
+        Number of slots T in the formulas of alpha and delta. Must be a whole number of at least 2, at most 1e+09.
+        Default: 100000.
+    alpha : float
+        Scale of forced exploration. Must be a finite number of at least 0. Default: 0.1.
+    delta : float
+        Probability of a false alarm; 0: 1 / sqrt(T). Must be a finite number of at least 0, at most 1. Default: 0.0.
+    restart : {"local", "global"}
+        Forget the channel that has changed, or all channels. Default: "local".
+    every : int
+        Plays of a channel between two tests. Must be a whole number of at least 1, at most 1e+06. Default: 10.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Besson, Kaufmann, Maillard and Seznec, "Efficient change-point detection for tackling piecewise-stationary bandits",
+    Journal of Machine Learning Research 23, 2022.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.GLRKLUCB(slots=200000)
+    ConfiguredPolicy(glr-klucb slots=200000)
+    """
+    return policy(
+        "glr-klucb",
+        slots=slots,
+        alpha=alpha,
+        delta=delta,
+        restart=restart,
+        every=every,
     )
 
 

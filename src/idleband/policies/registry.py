@@ -17,6 +17,7 @@ from idleband.policies import (
     dsee,
     episodic_thompson,
     exp3_m,
+    glr_klucb,
     klucb,
     learned_whittle,
     listen_before_talk,
@@ -100,6 +101,10 @@ POLICIES: dict[str, Policy] = {
         # Other published policies for restless channels and for contexts.
         _built_in("mp-swucb", sliding_window, _NO_MORE, "MP-UCB over a sliding window of slots", _GARIVIER),
         _built_in("mp-ducb", discounted, _NO_MORE, "MP-UCB with discounted rewards and plays", _GARIVIER),
+        _built_in(
+            "glr-klucb", glr_klucb, _NO_MORE, "KL-UCB that restarts a channel when a test finds a change",
+            "Besson, Kaufmann, Maillard and Seznec, JMLR 2022",
+        ),
         _built_in(
             "exp3-m", exp3_m, _NO_MORE, "exponential weights, for rewards of any origin",
             "Uchiya, Nakamura and Kudo, ALT 2010",
