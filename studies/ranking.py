@@ -42,6 +42,7 @@ AWARE = {
     "mp-belief-nucb",
     "mp-whittle",
     "mp-ts-episodes",
+    "restless-ucb",
     "mp-adaptive",
     "mp-adaptive-lucb",
 }  # restless-aware policies

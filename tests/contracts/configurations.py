@@ -15,6 +15,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "glr-klucb": [{"slots": 50, "alpha": 1.0, "delta": 1.0, "restart": "global", "every": 1}],
     "exp3-m": [{"gamma": 0.3}, {"gamma": 1.0}],
     "dsee": [{"D": 0.5, "L": 1.0}],
+    "restless-ucb": [{"slots": 60, "scale": 0.2}],
     "c2ucb": [{"beta": 0.2, "lambda_": 0.1}, {"width": "sampled"}],
     "neural-ucb": [{"D": 4}, {"D": 4, "shared": True, "gamma": 1.0}],
     "neural-ts": [{"D": 4}, {"D": 4, "shared": True, "covariance": "diagonal"}],

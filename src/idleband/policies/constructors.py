@@ -42,6 +42,7 @@ __all__ = [
     "OracleContextual",
     "OracleStatic",
     "OracleWhittle",
+    "RestlessUCB",
     "Whittle",
 ]
 
@@ -1002,6 +1003,46 @@ def DSEE(
         "dsee",
         D=D,
         L=L,
+    )
+
+
+def RestlessUCB(
+    *,
+    slots: int = 100000,
+    scale: float = 1.0,
+) -> ConfiguredPolicy:
+    """Explore, then the Whittle index of optimistic chains.
+
+    Policy `restless-ucb`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    slots : int
+        Number of slots T that sets the length of the exploration. Must be a whole number of at least 1, at most 1e+09.
+        Default: 100000.
+    scale : float
+        Observations of each state to explore a channel, over T^(2/3). Must be a finite number of at least 0, at most
+        1000. Default: 1.0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Wang, Huang and Lui, "Restless-UCB, an efficient and low-complexity algorithm for online restless bandits", NeurIPS
+    2020.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.RestlessUCB(slots=200000)
+    ConfiguredPolicy(restless-ucb slots=200000)
+    """
+    return policy(
+        "restless-ucb",
+        slots=slots,
+        scale=scale,
     )
 
 

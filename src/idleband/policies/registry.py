@@ -26,6 +26,7 @@ from idleband.policies import (
     oracle,
     random,
     regenerative,
+    restless_ucb,
     sliding_window,
     stay,
     thompson,
@@ -112,6 +113,10 @@ POLICIES: dict[str, Policy] = {
         _built_in(
             "dsee", dsee, _NO_MORE, "exploration and exploitation in turn, in growing epochs",
             "Liu, Liu and Zhao, IEEE-IT 2013",
+        ),
+        _built_in(
+            "restless-ucb", restless_ucb, _NO_MORE, "explore, then the Whittle index of optimistic chains",
+            "Wang, Huang and Lui, NeurIPS 2020",
         ),
         _built_in(
             "mp-whittle", learned_whittle, _NO_MORE, "Whittle index of chains learned from consecutive slots",
