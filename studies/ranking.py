@@ -43,6 +43,7 @@ AWARE = {
     "mp-whittle",
     "mp-ts-episodes",
     "restless-ucb",
+    "whittle-q",
     "mp-adaptive",
     "mp-adaptive-lucb",
 }  # restless-aware policies

@@ -50,6 +50,8 @@ CITATIONS = {
     " with unknown dynamics\", IEEE Transactions on Information Theory 59(3), 2013.",
     "Wang, Huang and Lui, NeurIPS 2020": "Wang, Huang and Lui, \"Restless-UCB, an efficient and low-complexity"
     " algorithm for online restless bandits\", NeurIPS 2020.",
+    "Avrachenkov and Borkar, Automatica 2022": "Avrachenkov and Borkar, \"Whittle index based Q-learning for restless"
+    " bandits with average reward\", Automatica 139, 2022.",
     "Ahmad and Liu, Allerton 2009": "Ahmad and Liu, \"Multi-channel opportunistic access: a case of restless bandits"
     " with multiple plays\", Allerton Conference on Communication, Control, and Computing, 2009.",
     "IEEE 802.11": "IEEE Standard 802.11, distributed coordination function.",

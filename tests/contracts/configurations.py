@@ -16,6 +16,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "exp3-m": [{"gamma": 0.3}, {"gamma": 1.0}],
     "dsee": [{"D": 0.5, "L": 1.0}],
     "restless-ucb": [{"slots": 60, "scale": 0.2}],
+    "whittle-q": [{"ages": 2, "epsilon": 0.5}],
     "c2ucb": [{"beta": 0.2, "lambda_": 0.1}, {"width": "sampled"}],
     "neural-ucb": [{"D": 4}, {"D": 4, "shared": True, "gamma": 1.0}],
     "neural-ts": [{"D": 4}, {"D": 4, "shared": True, "covariance": "diagonal"}],

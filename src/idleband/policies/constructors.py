@@ -44,6 +44,7 @@ __all__ = [
     "OracleWhittle",
     "RestlessUCB",
     "Whittle",
+    "WhittleQ",
 ]
 
 
@@ -1099,6 +1100,50 @@ def MPTSEpisodes(
     return policy(
         "mp-ts-episodes",
         grid=grid,
+    )
+
+
+def WhittleQ(
+    *,
+    ages: int = 8,
+    epsilon: float = 0.1,
+    C: float = 0.1,
+) -> ConfiguredPolicy:
+    """Q-learning of the Whittle index of last observations.
+
+    Policy `whittle-q`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    ages : int
+        Largest age of an observation that is distinguished. Must be a whole number of at least 1, at most 64. Default:
+        8.
+    epsilon : float
+        Share of slots in which channels are selected at random. Must be a finite number of at least 0, at most 1.
+        Default: 0.1.
+    C : float
+        Scale of the step sizes. Must be a finite number of at least 0, at most 1. Default: 0.1.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Avrachenkov and Borkar, "Whittle index based Q-learning for restless bandits with average reward", Automatica 139,
+    2022.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.WhittleQ(ages=16)
+    ConfiguredPolicy(whittle-q ages=16)
+    """
+    return policy(
+        "whittle-q",
+        ages=ages,
+        epsilon=epsilon,
+        C=C,
     )
 
 

@@ -31,6 +31,7 @@ from idleband.policies import (
     stay,
     thompson,
     ucb,
+    whittle_q,
 )
 from idleband.policies.configured import ConfiguredPolicy as ConfiguredPolicy
 from idleband.policies.configured import split_parameters
@@ -125,6 +126,10 @@ POLICIES: dict[str, Policy] = {
         _built_in(
             "mp-ts-episodes", episodic_thompson, _NO_MORE, "episodic Thompson sampling of transition probabilities",
             "Jung, Abeille and Tewari 2019",
+        ),
+        _built_in(
+            "whittle-q", whittle_q, _NO_MORE, "Q-learning of the Whittle index of last observations",
+            "Avrachenkov and Borkar, Automatica 2022",
         ),
         _built_in(
             "c2ucb", lucb, _CONTEXTS, "one linear model of the reward for all channels",
