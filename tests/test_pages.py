@@ -90,3 +90,12 @@ def test_the_ranking_page_is_of_the_studys_table() -> None:
         ranked = set(table[table.perturbation == model].policy)
         networks = {name for name, policy in ib.POLICIES.items() if "covariance" in policy.parameters}
         assert set(ib.POLICIES) - ranked <= networks
+
+
+def test_reference_lists_every_policy() -> None:
+    """No page states how many there are, so that none is wrong when one is added."""
+    table = (ROOT / "docs/reference/policies.md").read_text()
+    for name, policy in ib.POLICIES.items():
+        assert policy.source is not None or f"| `{name}` | " in table, name
+    for page in (ROOT / "docs/index.md", ROOT / "docs/reference/policies.md"):
+        assert not re.search(r"\d+ policies", page.read_text()), page.name
