@@ -16,7 +16,8 @@ from tests.conftest import ROOT
 NAMES = [
     *("mp-random", "mp-ucb", "mp-klucb", "mp-ts", "rca-m"),
     *("mp-lucb", "mp-lucb-rca", "mp-lucb-printed", "mp-nucb", "mp-nucb-rca", "mp-nucb-printed"),
-    *("mp-swucb", "mp-ducb", "mp-whittle", "mp-ts-episodes", "c2ucb", "neural-ucb", "neural-ts"),
+    *("mp-swucb", "mp-ducb", "glr-klucb", "exp3-m", "dsee", "restless-ucb"),
+    *("mp-whittle", "mp-ts-episodes", "whittle-q", "c2ucb", "linucb", "neural-ucb", "neural-ts"),
     *("mp-stay", "mp-lbt"),
     *("mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-adaptive", "mp-adaptive-lucb"),
     *("oracle-static", "oracle-contextual", "oracle-belief", "oracle-whittle", "whittle", "genie"),

@@ -7,14 +7,20 @@
     genie               the M largest rewards of the slot; no policy earns more
 
 The first two are equation 2 of Li, Li, Lu, Liu and Jin 2026 without and with contexts, as policies. The myopic policy
-is optimal for identical positively correlated channels (Ahmad, Liu, Javidi, Zhao and Krishnamachari, "Optimality of
-myopic sensing in multichannel opportunistic access", IEEE-IT 2009), and the Whittle index is close to optimal for
-others (Liu and Zhao, "Indexability of restless bandit problems and optimality of Whittle index for dynamic multichannel
-access", IEEE-IT 2010). Both observe played channels only, so the upper bound of the scenario holds for them.
+is optimal for identical positively correlated channels: for one play per slot by Ahmad, Liu, Javidi, Zhao and
+Krishnamachari, "Optimality of myopic sensing in multichannel opportunistic access", IEEE-IT 2009, and for several by
+Ahmad and Liu, "Multi-channel opportunistic access: a case of restless bandits with multiple plays", Allerton 2009. The
+Whittle index is close to optimal for others (Liu and Zhao, "Indexability of restless bandit problems and optimality of
+Whittle index for dynamic multichannel access", IEEE-IT 2010). Both observe played channels only, so the upper bound of
+the scenario holds for them.
 
 `whittle` is oracle-whittle without contexts: the perturbation enters through its distribution.
+
+Of channels with equal indices the lowest is selected. Rewards expected from different beliefs may be equal except for
+rounding errors, as where every state has the same reward; oracle-belief rounds them (`rounded`).
 """
 
+import math
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -28,6 +34,8 @@ from idleband.policies import protocol
 from idleband.policies.last_observation import LastObservation, age_of, new_last_observation, saw
 from idleband.policies.parameters import OneOf
 from idleband.policies.protocol import MAX_BYTES, Feedback, Setup, Slot, Truth
+
+STEP = 2.0**-40  # of the span of the rewards; expected rewards are rounded to multiples of it
 
 VALUES = ("static", "contextual", "belief", "whittle", "realised")
 STATIC, CONTEXTUAL, BELIEF, WHITTLE, REALISED = range(5)
@@ -107,6 +115,8 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
             for j in range(S):
                 probability = state.beliefs[k, S if setup.params.value == CONTEXTUAL else row, a, j]
                 index += probability * reward_of(setup, state, k, level, j, n)
+            if setup.params.value == BELIEF:
+                index = rounded(setup, index)
         slot.indices[k] = index
     return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
@@ -117,6 +127,13 @@ def reward_of(setup: Setup, state: State, k: int, level: int, s: int, n: float) 
     if setup.threshold or not setup.params.contexts:
         return state.pay[k, level, s]
     return setup.h[k, s] - n
+
+
+@jit
+def rounded(setup: Setup, value: float) -> float:
+    """Round an expected reward so that rounding errors do not decide between equal ones."""
+    step = STEP * setup.span
+    return math.floor(value / step + 0.5) * step
 
 
 @jit
