@@ -218,7 +218,7 @@ NOTES = paragraph(
 def summary_text(claims: list[Judgement]) -> str:
     """Return the summary for a terminal of 80 columns."""
     found = _by_policy(claims)
-    rows = [["", *(column.short for column in COLUMNS)]]
+    rows = [["policy", *(column.short for column in COLUMNS)]]
     rows += [[f"  {role}", *map(_letter, cells)] for _, role, cells in found]
     head, *lines = table(rows).splitlines()
     shown, last = [head], None
