@@ -93,6 +93,7 @@ SLOW = (
     "tests/policies/",
     "tests/reporting/test_plots.py",
     "tests/reporting/test_ranking.py",
+    "tests/scenario/test_noise.py",
     "tests/scenario/test_perturbation.py",
     "tests/scenario/test_user_models.py",
     "tests/service/",

@@ -91,7 +91,10 @@ SCENARIOS: dict[str, ib.Scenario] = {
     "quadratic": ib.scenario("S1", perturbation="quadratic"),
     "cosine": ib.scenario("S4", perturbation={"kind": "cosine", "per_channel": True}),
     "channels come and go": ib.scenario(
-        "S1", users=3, availability=[[1] * 10, [0, 1] * 5, [1, 0] * 5, [0] * 9 + [1], [0] * 10, [1] * 10]
+        "S1",
+        users=3,
+        availability=[[1] * 10, [0, 1] * 5, [1, 0] * 5, [0] * 9 + [1], [0] * 10, [1] * 10],
+        perturbation={"noise": 0.2},
     ),
     "all channels assigned": ib.scenario(p01=[0.3, 0.2], p10=[0.2, 0.9], users=2, perturbation="none"),
     "channels of different kinds": ib.scenario(
@@ -122,7 +125,7 @@ WORLDS: dict[str, ib.Scenario] = {
         },
         users=2,
         context={"kind": "ar1", "correlation": 0.8, "margin": "normal", "dimension": 3},
-        perturbation={"clear": 0.8},
+        perturbation={"clear": 0.8, "noise": 0.1},
     ),
     "regimes at given slots": ib.scenario(
         "S1",

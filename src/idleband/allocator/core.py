@@ -195,7 +195,7 @@ class AllocatorCore:
         return picks[:count]
 
     def _perturbations(self, request: DecideRequest) -> Floats:
-        """Return the perturbations that the scenario's model computes from the contexts, for an oracle."""
+        """Return the perturbations, without noise, that the scenario's model computes from contexts, for an oracle."""
         scenario, theta = self.settings.built_scenario, self.settings.theta(request.slot)
         assert scenario is not None  # the settings of an oracle have a scenario
         model = scenario.perturbation.model

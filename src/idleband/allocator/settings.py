@@ -14,7 +14,7 @@ from idleband.channels import check_channel_names
 from idleband.errors import InputError, shown, unknown
 from idleband.policies.configured import split_parameters
 from idleband.policies.knowledge import setup_of, truth_of
-from idleband.policies.protocol import CONTEXTS_SEEN, PARAMETERS, Setup, Truth
+from idleband.policies.protocol import CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, Setup, Truth
 from idleband.policies.registry import ConfiguredPolicy, policy
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.reward import HIGH, LOW
@@ -68,6 +68,12 @@ class Settings:
         own = {key: given.pop(key) for key in cls.__dataclass_fields__ if key in given and key not in DERIVED}
         configured = cls._configured(named_policy, own.get("parameters"), given)
         scenario = None if own.get("scenario") is None else _stored_in_files(make_scenario(own["scenario"]))
+        noise = 0.0 if scenario is None else scenario.perturbation.noise
+        if noise and {PARAMETERS, STATES_SEEN} <= configured.policy.knows:
+            raise InputError(
+                f"policy {configured.policy.name}: knows the perturbations of a slot, which contexts do not determine"
+                f" where scenario.perturbation.noise = {noise:g}; must be another policy, or noise 0"
+            )
         fallback = _built_in(own.get("fallback", "mp-ucb"), "fallback")
         incumbent = None if own.get("incumbent") is None else _built_in(own["incumbent"], "incumbent")
         if scenario is not None:

@@ -1518,7 +1518,7 @@ def MPAdaptiveLUCB(
     look_ahead: bool = True,
     forget: float = 0.0,
 ) -> ConfiguredPolicy:
-    """P(idle) of mp-adaptive and a linear model of the perturbation.
+    """P(idle) of mp-adaptive; linear perturbation model, weighted by its success.
 
     Policy `mp-adaptive-lucb`. Observes contexts, and the feedback of played channels.
 

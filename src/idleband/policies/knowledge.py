@@ -7,7 +7,7 @@ import numpy as np
 from idleband.arrays import Floats
 from idleband.policies.protocol import Setup, Truth
 from idleband.scenario.scenario import Scenario
-from idleband.scenario.upper_bound import levels, padded, padded_transition
+from idleband.scenario.upper_bound import NOISE_STEPS, levels, padded, padded_transition
 
 
 def setup_of(scenario: Scenario, params: Any) -> Setup:
@@ -36,7 +36,7 @@ def setup_of(scenario: Scenario, params: Any) -> Setup:
 
 def truth_of(scenario: Scenario, theta: Floats, means: Floats) -> Truth:
     """Return the true parameters of a scenario in one replication."""
-    ends, probability, pay = levels(scenario, theta)
+    ends, probability, pay = levels(scenario, theta, NOISE_STEPS // 2)  # an oracle knows where f lies in its level
     return Truth(
         P=padded_transition(scenario),
         stationary=padded(scenario.stationary_distributions, 0.0),
@@ -44,4 +44,5 @@ def truth_of(scenario: Scenario, theta: Floats, means: Floats) -> Truth:
         pay=pay,
         level_probability=probability,
         level_end=ends,
+        noise=scenario.perturbation.noise,
     )

@@ -13,6 +13,8 @@ others (Liu and Zhao, "Indexability of restless bandit problems and optimality o
 access", IEEE-IT 2010). Both observe played channels only, so the upper bound of the scenario holds for them.
 
 `whittle` is oracle-whittle without contexts: the perturbation enters through its distribution.
+
+With noise, oracles know f(x) and the probabilities that follow from it; the genie alone knows the perturbation.
 """
 
 from typing import Annotated, NamedTuple
@@ -28,6 +30,8 @@ from idleband.policies import protocol
 from idleband.policies.last_observation import LastObservation, age_of, new_last_observation, saw
 from idleband.policies.parameters import OneOf
 from idleband.policies.protocol import MAX_BYTES, Feedback, Setup, Slot, Truth
+from idleband.scenario.noise import below
+from idleband.scenario.reward import HIGH, LOW
 
 VALUES = ("static", "contextual", "belief", "whittle", "realised")
 STATIC, CONTEXTUAL, BELIEF, WHITTLE, REALISED = range(5)
@@ -49,6 +53,7 @@ class State(NamedTuple):
     indices: Floats  # (K, S + 1, A, L) Whittle index; empty for other oracles
     pay: Floats  # (K, L, S) reward in a state at each level of the perturbation
     level_end: Floats  # (K, L)
+    noise: float  # standard deviation of the noise; 0 for the genie, which observes it
 
 
 def init(setup: Setup, truth: Truth) -> State:
@@ -81,6 +86,7 @@ def init(setup: Setup, truth: Truth) -> State:
         indices=indices,
         pay=world.pay,
         level_end=np.ascontiguousarray(ends),
+        noise=0.0 if setup.params.value == REALISED else truth.noise,
     )
 
 
@@ -102,6 +108,10 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
             index = reward_of(setup, state, k, level, sensed, n)
         elif setup.params.value == WHITTLE:
             index = state.indices[k, row, a, level]
+            if state.noise > 0.0 and setup.threshold and setup.params.contexts:  # f lies within its level
+                for j in range(S):
+                    off = reward_of(setup, state, k, level, j, n) - state.pay[k, level, j]
+                    index += state.beliefs[k, row, a, j] * off
         else:
             index = 0.0
             for j in range(S):
@@ -113,9 +123,11 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
 
 @jit
 def reward_of(setup: Setup, state: State, k: int, level: int, s: int, n: float) -> float:
-    """Return the reward of channel k in a state; exact where the perturbation is known, else that of its level."""
-    if setup.threshold or not setup.params.contexts:
+    """Return the expected reward of channel k in a state, given n or f(x); without contexts the mean."""
+    if not setup.params.contexts:
         return state.pay[k, level, s]
+    if setup.threshold:
+        return LOW + (HIGH - LOW) * below(1.0 if setup.good[k, s] else 0.0, n, state.noise)
     return setup.h[k, s] - n
 
 

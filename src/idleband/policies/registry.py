@@ -145,7 +145,7 @@ POLICIES: dict[str, Policy] = {
         ),
         _built_in(
             "mp-adaptive-lucb", adaptive_lucb, _CONTEXTS,
-            "P(idle) of mp-adaptive and a linear model of the perturbation", _OURS,
+            "P(idle) of mp-adaptive; linear perturbation model, weighted by its success", _OURS,
         ),
         # Oracles.
         _built_in(

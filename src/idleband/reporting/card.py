@@ -7,7 +7,7 @@ import numpy as np
 from idleband.channels import channel_label
 from idleband.reporting.process import context_text, process_facts
 from idleband.reporting.text import definitions, paragraph, table
-from idleband.scenario.scenario import Scenario
+from idleband.scenario.scenario import Perturbation, Scenario
 from idleband.scenario.upper_bound import bound
 
 LONG_RUN = (
@@ -31,7 +31,7 @@ def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
         "channels": scenario.K,
         "theta": theta.tolist() if len({tuple(row) for row in theta.tolist()}) > 1 else theta[0].tolist(),
         "theta_drawn": scenario.perturbation.drawn,
-        "model": scenario.perturbation.model.formula,
+        "model": _formula(scenario.perturbation),
         "stationary": [distribution.tolist() for distribution in scenario.stationary_distributions],
         "good_share": scenario.good_shares.tolist(),
         "autocorrelation": scenario.autocorrelations.tolist(),
@@ -45,6 +45,17 @@ def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
         "bound_without_perturbation": bound(scenario),
         "bound_with_perturbation": bound(scenario, theta),
     }
+
+
+def _formula(perturbation: Perturbation) -> str:
+    """Return the formula of the perturbation model, with its noise."""
+    model = perturbation.model
+    if not perturbation.noise:
+        return model.formula
+    if model.source is not None:  # the description of a user's model
+        return f"{model.formula}; plus noise e, e ~ N(0, 1)"
+    first, comma, rest = model.formula.partition(", ")
+    return f"{first} + noise e{comma}{rest}, e ~ N(0, 1)"
 
 
 def _process_data(scenario: Scenario) -> dict[str, Any]:

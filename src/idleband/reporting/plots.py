@@ -265,7 +265,7 @@ def learned_figure(found: Sequence[Learned]) -> "Figure":
         panel.plot([low, high], [low, high], color="black", linewidth=0.9, label="exact")
         panel.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin), aspect="equal")
         panel.set_title(one.label, fontsize=10)
-        panel.set_xlabel("true perturbation")
+        panel.set_xlabel("true perturbation" + (" without noise" if one.scenario.perturbation.noise else ""))
         panel.spines[["top", "right"]].set_visible(False)
         for name, errors, line, width in (("played", one.played, "-", 1.9), ("fresh", one.fresh, ":", 1.6)):
             level = np.sqrt(np.mean(np.square(errors), axis=0))

@@ -11,6 +11,7 @@ NOTE = (
     " (100%: no better than a constant). played: on the channels played in the last tenth of the slots. fresh contexts:"
     " on new contexts of all channels, at the end. In brackets: the worst replication."
 )
+NOISE_NOTE = " The perturbation is measured with noise {:g}; errors and standard deviation are those without it."
 
 
 def learned_rows(found: Sequence[Learned]) -> list[dict[str, Any]]:
@@ -36,4 +37,6 @@ def learned_text(found: Sequence[Learned]) -> str:
         errors = [(row[f"error_{where}"], row[f"error_{where}_worst"]) for where in ("played", "fresh")]
         cells.append([row["policy"], *(f"{mean:.1%} ({worst:.1%})" for mean, worst in errors)])
     head = f"{first.scenario.name}, {model}: {first.horizon:,} slots x {first.replications} replications"
-    return f"{head}\n\n{table(cells)}\n\n{paragraph(NOTE)}"
+    noise = first.scenario.perturbation.noise
+    note = NOTE + (NOISE_NOTE.format(noise) if noise else "")
+    return f"{head}\n\n{table(cells)}\n\n{paragraph(note)}"

@@ -16,6 +16,7 @@ from idleband.scenario.contexts import read_contexts
 from idleband.scenario.correlation import read_correlation
 from idleband.scenario.dwell_times import DwellTimes, read_dwell_times
 from idleband.scenario.markov import gilbert_elliott, irreducible
+from idleband.scenario.noise import MAX_NOISE, MIN_NOISE, check_clear
 from idleband.scenario.perturbation import PerturbationModel
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.recording import Recording, read_recording
@@ -390,7 +391,7 @@ def _perturbation(value: Any, K: int, d: int, reward: str, find: Callable[[Any],
         value = {"kind": value}
     where = "scenario.perturbation"
     table = validation.table(value, where)
-    validation.check_keys(table, ("kind", "clear", "theta_norm", "theta", "per_channel", "drift"), where)
+    validation.check_keys(table, ("kind", "clear", "theta_norm", "theta", "per_channel", "drift", "noise"), where)
     model = find(table.get("kind", "linear"))
     if reward == "additive" and not model.bounded:
         raise InputError(
@@ -406,6 +407,7 @@ def _perturbation(value: Any, K: int, d: int, reward: str, find: Callable[[Any],
         raise InputError(f"{where}.theta_norm: only for the linear model; the {model.name} model takes clear or theta")
     if len(strengths) > 1:
         raise InputError(f"{where}.{strengths[1]}: give only one of clear, theta_norm and theta")
+    sigma = _noise(table.get("noise", 0.0), f"{where}.noise")
     drift = 0
     if "drift" in table:
         drift = validation.whole(table["drift"], f"{where}.drift", 1, MAX_DRIFT)
@@ -414,16 +416,22 @@ def _perturbation(value: Any, K: int, d: int, reward: str, find: Callable[[Any],
             raise InputError(f"{where}.drift: only for a drawn theta")
         if "per_channel" in table:
             raise InputError(f"{where}.per_channel: only for a drawn theta; give theta one list per channel instead")
-        return Perturbation(model, clear=None, theta=_theta(table["theta"], model, K, d))
+        return Perturbation(model, clear=None, theta=_theta(table["theta"], model, K, d), noise=sigma)
     per_channel = validation.flag(table.get("per_channel", False), f"{where}.per_channel")
     if "theta_norm" in table:
         norm = validation.number(table["theta_norm"], f"{where}.theta_norm", 0, 1)
-        return Perturbation(model, clear=None, theta_norm=norm, per_channel=per_channel, drift=drift)
+        return Perturbation(model, None, norm, per_channel=per_channel, drift=drift, noise=sigma)
     clear = validation.number(table.get("clear", 0.7), f"{where}.clear", 0, 1, above=True)
-    minimum, reason = model.least_clear(d)
-    if clear < minimum:
-        raise InputError(f"{where}.clear = {clear:g}: must be at least {minimum:.4g}, {reason}")
-    return Perturbation(model, clear=clear, per_channel=per_channel, drift=drift)
+    check_clear(model, d, clear, sigma)
+    return Perturbation(model, clear, per_channel=per_channel, drift=drift, noise=sigma)
+
+
+def _noise(value: Any, field: str) -> float:
+    """Return the standard deviation of the noise, which is 0 or large enough for the sums of `scenario.noise`."""
+    sigma = validation.number(value, field, 0.0, MAX_NOISE)
+    if 0.0 < sigma < MIN_NOISE:
+        raise InputError(f"{field} = {shown(value)}: must be 0, or from {MIN_NOISE:g} to {MAX_NOISE:g}")
+    return sigma
 
 
 def _theta(value: Any, model: PerturbationModel, K: int, d: int) -> tuple[tuple[float, ...], ...]:

@@ -5,7 +5,7 @@ from functools import lru_cache
 import numpy as np
 
 from idleband.arrays import Flags, Floats, Ints
-from idleband.kernels.rng import CONTEXTS, SENSING, STATES, stream
+from idleband.kernels.rng import CONTEXTS, NOISE, SENSING, STATES, stream
 from idleband.policies.protocol import PARAMETERS, STATES_SEEN
 from idleband.scenario.channel_process import new_channel_process
 from idleband.scenario.contexts import new_context_process
@@ -64,11 +64,13 @@ def new_path(scenario: Scenario, seed: int, replication: int, theta: Floats) -> 
         first = int((replication * GOLDEN) % 1.0 * rows)
         if recording is not None and rows == recording.T:  # contexts of the same slots
             first = recording.first_slot(replication)
+    n = np.zeros(K)
     ends = np.stack([theta, scenario.last_theta(seed, replication)]) if drift else np.zeros((0, 0, 0))
     return SamplePath(
         state_rng=stream(seed, replication, STATES),
         context_rng=context_rng,
         sensing_rng=stream(seed, replication, SENSING),
+        noise_rng=stream(seed, replication, NOISE) if scenario.perturbation.noise else np.zeros(2, np.uint64),
         process=new_channel_process(scenario, seed, replication),
         context=new_context_process(scenario.contexts, K, context_rng, first),
         h=padded(scenario.rewards, 0.0),
@@ -83,6 +85,7 @@ def new_path(scenario: Scenario, seed: int, replication: int, theta: Floats) -> 
         theta=theta.copy() if drift else theta,
         theta_ends=ends,
         drift=drift,
+        noise=scenario.perturbation.noise,
         errors=errors is not None,
         missed=np.zeros(K) if errors is None else np.array(errors.missed),
         false_alarm=np.zeros(K) if errors is None else np.array(errors.false_alarm),
@@ -91,7 +94,8 @@ def new_path(scenario: Scenario, seed: int, replication: int, theta: Floats) -> 
         observed=np.zeros(K, np.int64),
         contexts=contexts,
         x=contexts.reshape(K, d),
-        n=np.zeros(K),
+        f=np.zeros(K) if scenario.perturbation.noise else n,
+        n=n,
         fault=np.zeros(FAULT),
         expected=np.zeros(K),
         rewards=np.zeros(K),
