@@ -19,8 +19,6 @@ needs_sphinx = "9.0"
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 
-smartquotes_action = "qe"  # quotes and ellipses; two hyphens are options of commands
-
 # Docstrings are in NumPy style. Single backticks are code.
 default_role = "code"
 napoleon_google_docstring = False

@@ -52,12 +52,17 @@ def commands() -> Iterator[str]:
     yield from table(("command", "purpose"), rows)
     for name, command in found.items():
         yield f"## idleband {name}\n"
-        yield f"{command.description}\n"
+        yield f"{with_code(command.description)}\n"
         yield f"```text\n{usage(command.format_usage())}\n```\n"
         yield from table(
             ("argument", "meaning"),
-            [(argument(action), (action.help or "") % {"default": action.default}) for action in command.arguments],
+            [(argument(a), with_code((a.help or "") % {"default": a.default})) for a in command.arguments],
         )
+
+
+def with_code(text: str) -> str:
+    """Return a text with options such as --json as code, in which two hyphens are not set as a dash."""
+    return re.sub(r"(?<![\w`-])--[a-z][\w-]*", r"`\g<0>`", text)
 
 
 def usage(text: str) -> str:

@@ -236,7 +236,7 @@ def test_run_refuses_empty_folder_and_repeated_parameter(refuse: Refuse, argumen
 
 
 def test_run_with_a_horizon_of_one_slot(ok: Callable[..., str]) -> None:
-    assert "1 slots" in ok("run", "S1", "--policy", "mp-random", "--horizon", 1, "--out", "out")
+    assert "1 slot\n" in ok("run", "S1", "--policy", "mp-random", "--horizon", 1, "--out", "out")
 
 
 def test_compare_ranks_named_policies_and_adds_none(ok: Callable[..., str]) -> None:

@@ -126,7 +126,7 @@ def test_files_of_a_results_folder(study: ib.Study, folder: Path) -> None:
     assert len(list((folder / "tasks").iterdir())) == 3 * 4  # three policies and the references
 
 
-def test_every_file_of_a_results_folder_is_documented(folder: Path) -> None:
+def test_every_file_of_a_results_folder_is_documented(study: ib.Study, folder: Path) -> None:
     page = (ROOT / "docs/reference/results.md").read_text().partition("## Columns")[0]
     described = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
     for path in folder.iterdir():

@@ -472,7 +472,7 @@ def test_missing_models_are_refused(file: Path) -> None:
     kind = "scenario.perturbation.kind"
     register("bumps", line)
     assert refused("bump") == f"unknown {kind} 'bump': did you mean 'bumps'? known: {', '.join(PERTURBATION_MODELS)}"
-    assert f"perturbation model in {file} 'lout': did you mean 'loud'?" in refused(f"{file}:lout")
+    assert f"perturbation model 'lout' in {file}: did you mean 'loud'?" in refused(f"{file}:lout")
     assert refused(f"{file.parent}/none.py:loud") == f"{file.parent}/none.py: No such file or directory"
     assert refused("mine.py") == f"{kind} = 'mine.py': must also name a model in the file: mine.py:NAME"
     assert f"{kind} = 5: must be a name, file.py:name, or a class under" in refused({"kind": 5})

@@ -1548,7 +1548,7 @@ def NeuralTS(
 
 
 def MPStay() -> ConfiguredPolicy:
-    """Keep idle channels; replace others by the longest unobserved.
+    """Keep idle channels; replace others by the oldest observed.
 
     Policy `mp-stay`. Observes the states and rewards of played channels. Does not use contexts.
 

@@ -154,7 +154,7 @@ POLICIES: dict[str, Policy] = {
         ),
         # Rules without a model.
         _built_in(
-            "mp-stay", stay, _NO_MORE, "keep idle channels; replace others by the longest unobserved", _OURS,
+            "mp-stay", stay, _NO_MORE, "keep idle channels; replace others by the oldest observed", _OURS,
         ),
         _built_in(
             "mp-lbt", listen_before_talk, _NO_MORE, "listen before talk with random back-off", "IEEE 802.11",
