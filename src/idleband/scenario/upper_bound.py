@@ -137,11 +137,11 @@ def bound(scenario: Scenario, theta: Floats | None = None) -> float | None:
     """Return an upper bound on the long-run average reward of policies that observe played channels only.
 
     With theta it includes the perturbation; without, it is that of the scenario without perturbation. See
-    `kernels.whittle_lagrangian`. None where every channel is sensed, or where the computation would take too long.
-    Chains with memory of thousands of slots are followed for 4000 slots; the bound is then too low, by 0.0002 for
-    three channels with transition probabilities of 1e-5. Under the additive reward the perturbation has 64 levels;
-    with 256 the bound of S4 is 0.002 larger under the cosine model. It is loose where few channels are played, by 2 to
-    16% in studies/optimum.md, and holds in the long run only. Unavailable channels count as available, so that the
+    `kernels.whittle_lagrangian`. It holds in the long run only, and is loose where few channels are played: by 2 to 16%
+    of the optimum in studies/optimum.md. None where every channel is sensed, or where the computation would take too
+    long. Chains with memory of thousands of slots are followed for 4000 slots; the bound is then too low, by 0.0002 for
+    three channels with transition probabilities of 1e-5. Under the additive reward the perturbation has 64 levels; with
+    256 the bound of S4 under the cosine model is 0.002 larger. Unavailable channels count as available, so that the
     bound is loose with them. None also where channels are not independent Markov chains, contexts are not independent
     from slot to slot, or theta drifts: the bound would not hold. Sensing errors and a switching cost make it loose.
     """
