@@ -2,12 +2,14 @@
 
     python benchmarks/reproduction.py
 
-A run is one policy, or the references, on one sample path. The cost of a slot is measured with each policy in S1, the
-preparation of a run in each scenario, both as the best of three. Drawing the report is not included.
+A run is one policy, or the references, on one sample path. The cost of a slot is measured with each policy and each
+perturbation in S1, the preparation of a run in each scenario, both as the best of three. Drawing the report is not
+included.
 """
 
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 
 from idleband.paper.parts import PARTS
@@ -15,7 +17,7 @@ from idleband.paper.plan import PlannedStudy, Size, reported_of, tuning_studies
 from idleband.paper.reproduce import any_choices
 from idleband.policies.registry import ConfiguredPolicy, policy
 from idleband.scenario.build import scenario
-from idleband.scenario.scenario import Scenario
+from idleband.scenario.scenario import Perturbation, Scenario
 from idleband.simulation.scheduler import Task, run_task
 
 SLOTS, NETWORK_SLOTS = 200_000, 20_000  # of a measurement
@@ -49,19 +51,22 @@ def preparation(scenario: Scenario) -> float:
 
 
 @cache
-def per_slot(name: str | None) -> float:
+def per_slot(name: str | None, perturbation: Perturbation, reward: str) -> float:
     """Return the seconds of a slot of a policy or, without a name, of the references."""
+    world = replace(scenario("S1"), perturbation=perturbation, reward=reward)
     networks = name is not None and name.startswith("mp-nucb")
     slots = NETWORK_SLOTS if networks else SLOTS
     configured = None if name is None else policy(name, **({"covariance": "diagonal"} if networks else {}))
-    return (seconds(scenario("S1"), configured, slots) - seconds(scenario("S1"), configured, FEW)) / slots
+    return (seconds(world, configured, slots) - seconds(world, configured, FEW)) / slots
 
 
 def cost(planned: PlannedStudy) -> float:
     """Return the processor time of a study."""
-    spec = planned.experiment
+    spec, world = planned.experiment, planned.experiment.scenario
     names = [None if task.configured is None else task.configured.policy.name for task in spec.tasks]
-    return len(names) * preparation(spec.scenario) + spec.horizon * sum(map(per_slot, names))
+    return len(names) * preparation(world) + spec.horizon * sum(
+        per_slot(name, world.perturbation, world.reward) for name in names
+    )
 
 
 def main() -> None:
@@ -69,16 +74,18 @@ def main() -> None:
     studies = {planned.folder: planned for planned in tuning_studies(size, PARTS)}
     for part in PARTS:
         studies |= {planned.folder: planned for planned in reported_of(size, part, any_choices(PARTS))}
-    runs, slots, times = Counter[str](), Counter[str](), Counter[str]()
+    runs, slots, times, prepared = Counter[str](), Counter[str](), Counter[str](), 0.0
     for planned in studies.values():
         kind = next(kind for pattern, kind in KINDS.items() if re.fullmatch(pattern, planned.folder))
         runs[kind] += len(planned.experiment.tasks)
         slots[kind] += len(planned.experiment.tasks) * planned.experiment.horizon
         times[kind] += cost(planned)
+        prepared += len(planned.experiment.tasks) * preparation(planned.experiment.scenario)
     print("| studies | runs | million slots | CPU seconds |\n|---|---|---|---|")
     for kind in KINDS.values():
         print(f"| {kind} | {runs[kind]:,} | {slots[kind] / 1e6:,.1f} | {times[kind]:.0f} |")
     print(f"| all | {runs.total():,} | {slots.total() / 1e6:,.1f} | {times.total():.0f} |")
+    print(f"\nof these {prepared:.0f} s to prepare runs")
     names = sorted({c.policy.name for planned in studies.values() for c in planned.experiment.policies})
     print(
         "\nus per slot: " + ", ".join(f"{name or 'references'} {1e6 * per_slot(name):.2f}" for name in (None, *names))

@@ -34,29 +34,36 @@ POLICIES = {  # of each reading: MP-LUCB, MP-NUCB
     "printed-indicator": ("mp-lucb-printed", "mp-nucb-printed"),
     "additive": ("mp-lucb", "mp-nucb"),
     "per-channel": ("mp-lucb", "mp-nucb"),
+    "noise-0.1": ("mp-lucb", "mp-nucb"),
+    "noise-0.2": ("mp-lucb", "mp-nucb"),
     "quadratic": ("mp-lucb", "mp-nucb"),
     "cosine": ("mp-lucb", "mp-nucb"),
     "none": ("mp-lucb", "mp-nucb"),
 }
 MAP = {  # by P(n < 1) and noise
-    (clear, 0.0): "slot-played" if clear == 0.7 else f"slot-played-{clear:g}"
-    for clear in (0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
+    **{
+        (clear, 0.0): "slot-played" if clear == 0.7 else f"slot-played-{clear:g}"
+        for clear in (0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
+    },
+    **{
+        (clear, noise): f"noise-{noise:g}" if clear == 0.7 else f"slot-played-{clear:g}-noise-{noise:g}"
+        for noise in (0.1, 0.2)
+        for clear in (0.5, 0.7, 0.9)
+    },
 }
 ONLY_IN_MAP = tuple(key for key in MAP.values() if key not in POLICIES)
 FIGURE_3 = (("slot-played", "MP-LUCB"), ("slot-played", "MP-NUCB"), ("rca-sensed", "MP-LUCB"))
 USERS = (1, 3, 5, 7, 9)  # of figure 3
 LINEAR_MODEL = (  # figure 4
     *("slot-played", "rca-sensed", "rca-played", "printed-reward", "printed-indicator"),
-    *("additive", "per-channel"),
+    *("additive", "per-channel", "noise-0.1", "noise-0.2"),
 )
-SAME_PATHS = (
-    "rca-sensed",
-    "rca-played",
-    "printed-reward",
-    "printed-indicator",
-)  # as the main reading, and its baselines
+SAME_PATHS = ("rca-sensed", "rca-played", "printed-reward", "printed-indicator")  # and baselines as the main reading
 WITH_BASELINES = tuple(key for key in (*POLICIES, *ONLY_IN_MAP) if key not in SAME_PATHS)
-TUNED_IN = dict.fromkeys(("per-channel", "quadratic", "cosine"), "slot-played")  # where L is tuned, if elsewhere
+TUNED_IN = {  # where L is tuned, if elsewhere: in the world with the same P(n < 1)
+    **dict.fromkeys(("per-channel", "noise-0.1", "noise-0.2", "quadratic", "cosine"), "slot-played"),
+    **{MAP[clear, noise]: MAP[clear, 0.0] for clear, noise in MAP if noise and clear != 0.7},
+}
 
 
 @cache

@@ -459,7 +459,7 @@ def test_report_has_accessibility_attributes(either: Path) -> None:
     levels = [int(e.tag[1]) for e in document.walk() if re.fullmatch(r"h\d", e.tag)]
     assert all(later <= earlier + 1 for earlier, later in pairwise(levels))
     assert all("scope" in e.attributes for e in document.all("th"))
-    assert {e.attributes["download"].split(".")[1] for e in document.all("a") if "download" in e.attributes} == {
+    assert {e.attributes["download"].rsplit(".")[-1] for e in document.all("a") if "download" in e.attributes} == {
         "svg",
         "csv",
     }

@@ -300,7 +300,7 @@ MAP_LINES = (
     *(
         MapLine(noise, TUNED, *looks)
         for noise, looks in zip(
-            NOISE, (("#00805f", (0, (6, 1.5, 1, 1.5)), "^"), ("#c84e00", (0, (1, 1.4)), "v")), strict=False
+            NOISE, (("#00805f", (0, (6, 1.5, 1, 1.5)), "^"), ("#c84e00", (0, (1, 1.4)), "v")), strict=True
         )
     ),
 )

@@ -74,7 +74,7 @@ class Reading:
 _DIAGONAL = {"covariance": "diagonal"}
 
 # Standard deviations of the perturbation given the context. The paper has E[n | x] = theta . x.
-NOISE: tuple[float, ...] = ()
+NOISE = (0.1, 0.2)
 
 MAIN = Reading(
     "slot-played",
@@ -99,8 +99,9 @@ def _variant(key: str, title: str, difference: str, settings: ScenarioSettings, 
     """Return the main reading in another world.
 
     Under the threshold reward a policy without contexts depends on the perturbation only by P(n < 1), because contexts
-    are independent, and n < 0, with which a bad channel pays high, is impossible or has a probability of 0.1% with the
-    noise. Worlds with the same P(n < 1) are then the same to the baselines, and their L is tuned in one of them.
+    are independent. (A bad channel pays high where n < 0. Only noise makes that possible, with a probability of at most
+    0.4%, and 1% in the map.) Worlds with the same P(n < 1) are then the same to the baselines, and their L is tuned in
+    one of them.
     """
     return replace(MAIN, key=key, title=title, knows=f"{MAIN.knows}; {difference}", settings=settings, tuning=tuning)
 
