@@ -303,8 +303,8 @@ def test_the_policy_earns_the_optimum(reward: str) -> None:
 def test_the_policy_by_hand() -> None:
     """With two equal channels that stay in their state: an idle channel is kept, a busy one left.
 
-    A channel that was never observed, or very long ago, is worth more than one that was busy and less than one that was
-    idle. A disturbed channel is not played where the other one may be idle.
+    The value of a channel that was never observed, or very long ago, lies between those of a busy and of an idle one.
+    A disturbed channel is not played where the other one may be idle.
     """
     found = ib.optimum(channels([0.1] * 2, [0.1] * 2))
     assert found.channels([1, 1], [1, 2]) == [0]
