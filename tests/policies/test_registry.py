@@ -286,7 +286,7 @@ def test_invalid_registrations_are_refused() -> None:
     with pytest.raises(ib.InputError, match=r"put @idleband\.register above the class"):
         ib.policy(Parameters)
     with pytest.raises(
-        ib.InputError, match=r"policy = <function .*nothing.*: @idleband\.register must be above a class"
+        ib.InputError, match=r"policy = <function .*nothing.*must be above a class"
     ):
         ib.register(nothing)
 
