@@ -1,5 +1,6 @@
 """The exact optimum, compared with cases solved by hand, with a linear program and with simulated policies."""
 
+import dataclasses
 import itertools
 import math
 import os
@@ -16,6 +17,7 @@ from scipy.sparse import coo_matrix
 
 import idleband as ib
 from idleband.kernels import whittle_lagrangian
+from idleband.scenario.scenario import Perturbation
 from idleband.scenario.upper_bound import bound
 from tests.own_model import LOUD
 
@@ -425,6 +427,19 @@ def test_regimes_and_traces_are_refused() -> None:
     trace = ib.Trace.from_arrays(busy=np.array([[True, False], [False, True]] * 50))
     with pytest.raises(ib.InputError, match=r"scenario.trace: "):
         ib.optimum({"trace": trace, "users": 1})
+
+
+def test_every_setting_is_known_to_be_solved_or_refused() -> None:
+    """A new setting may change the optimum: it must be solved or refused by `require_solvable`, and added here."""
+    refused = {
+        "recording", "dwell", "regimes", "shocks", "correlation", "sensing_errors", "switching_cost", "availability",
+        "contexts",
+    }  # fmt: skip
+    solved = {"transition", "rewards", "good", "users", "sensing", "reward", "perturbation", "sensing_time"}
+    without_effect = {"name", "channel_names", "feedback"}  # theta is known, and states of played channels are seen
+    assert {field.name for field in dataclasses.fields(ib.Scenario)} == refused | solved | without_effect
+    perturbation = {field.name for field in dataclasses.fields(Perturbation)}
+    assert perturbation == {"model", "clear", "theta_norm", "theta", "per_channel"} | {"drift"}  # refused: drift
 
 
 def test_users_model_is_accepted_under_the_threshold_reward_only(tmp_path: Any) -> None:
