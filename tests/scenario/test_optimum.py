@@ -411,6 +411,7 @@ REGIMES = {"p01": [[0.1, 0.2], [0.2, 0.1]], "p10": [[0.1, 0.2], [0.2, 0.1]], "at
         ({"availability": [[1, 0], [1, 1]]}, "scenario.availability: "),
         ({"context": {"kind": "ar1", "correlation": 0.5}}, "scenario.context.kind = ar1: "),
         ({"perturbation": {"kind": "linear", "clear": 0.7, "drift": 100}}, "scenario.perturbation.drift: "),
+        ({"perturbation": {"kind": "linear", "clear": 0.7, "noise": 0.1}}, "scenario.perturbation.noise: "),
         ({"p01": [1.0, 0.2], "p10": [1.0, 0.3]}, "scenario, channel 0: an observation has influence for more than"),
     ],
 )
@@ -439,7 +440,8 @@ def test_every_setting_is_known_to_be_solved_or_refused() -> None:
     without_effect = {"name", "channel_names", "feedback"}  # theta is known, and states of played channels are seen
     assert {field.name for field in dataclasses.fields(ib.Scenario)} == refused | solved | without_effect
     perturbation = {field.name for field in dataclasses.fields(Perturbation)}
-    assert perturbation == {"model", "clear", "theta_norm", "theta", "per_channel"} | {"drift"}  # refused: drift
+    refused = {"drift", "noise"}
+    assert perturbation == {"model", "clear", "theta_norm", "theta", "per_channel"} | refused
 
 
 def test_users_model_is_accepted_under_the_threshold_reward_only(tmp_path: Any) -> None:

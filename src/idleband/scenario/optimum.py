@@ -225,6 +225,7 @@ def require_solvable(scenario: Scenario) -> None:
             not scenario.contexts.independent, "the optimum is computed for contexts of kind uniform",
         ),
         "scenario.perturbation.drift": (scenario.perturbation.drift, "the optimum is computed for a constant theta"),
+        "scenario.perturbation.noise": (scenario.perturbation.noise, "the optimum is computed without noise"),
         f"scenario.perturbation.kind = {scenario.perturbation.kind}": (
             scenario.reward == "additive" and scenario.perturbation.model.source is not None,
             "under the additive reward the optimum is computed for the models of the package",
