@@ -285,9 +285,7 @@ def test_invalid_registrations_are_refused() -> None:
             ib.register(name=name)(type("Own", (), members))
     with pytest.raises(ib.InputError, match=r"put @idleband\.register above the class"):
         ib.policy(Parameters)
-    with pytest.raises(
-        ib.InputError, match=r"policy = <function .*nothing.*must be above a class"
-    ):
+    with pytest.raises(ib.InputError, match=r"policy = <function .*nothing.*must be above a class"):
         ib.register(nothing)
 
 

@@ -20,6 +20,7 @@ twice", and the length of the previous episode, which may have been cut short.
 """
 
 import math
+from functools import lru_cache
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -63,7 +64,24 @@ class State(NamedTuple):
 
 
 def init(setup: Setup) -> State:
-    probabilities = 1.0 / (1.0 + np.exp(-np.linspace(-MAX_LOGIT, MAX_LOGIT, setup.params.grid)))
+    probabilities, likelihood = tables(setup.params.grid)
+    return State(
+        channels=new_binary_channels(setup),
+        probabilities=probabilities,
+        likelihood=likelihood,
+        posterior=np.zeros((setup.K, likelihood.shape[3])),
+        p=np.full((setup.K, 2), 0.5),
+        episode=np.zeros(3, np.int64),
+        plays=np.zeros((setup.K, 2, two_state_chain.BINS), np.int64),
+        episode_of=np.zeros((setup.K, 2, two_state_chain.BINS), np.int64),
+        plays_before=np.zeros((setup.K, 2, two_state_chain.BINS), np.int64),
+    )
+
+
+@lru_cache(maxsize=4)
+def tables(grid: int) -> tuple[Floats, Floats]:
+    """Return the values of the grid and the likelihood of every pair of them, which all states share."""
+    probabilities = 1.0 / (1.0 + np.exp(-np.linspace(-MAX_LOGIT, MAX_LOGIT, grid)))
     p01, p10 = (axis.ravel() for axis in np.meshgrid(probabilities, probabilities, indexing="ij"))
     pi, rho = p01 / (p01 + p10), 1.0 - p01 - p10
     likelihood = np.zeros((two_state_chain.BINS, 2, 2, len(p01)))
@@ -72,17 +90,7 @@ def init(setup: Setup) -> State:
         for i in (0, 1):
             good = np.clip(pi + passed * (i - pi), 1e-12, 1.0 - 1e-12)
             likelihood[b, i] = np.log([1.0 - good, good])
-    return State(
-        channels=new_binary_channels(setup),
-        probabilities=probabilities,
-        likelihood=likelihood,
-        posterior=np.zeros((setup.K, len(p01))),
-        p=np.full((setup.K, 2), 0.5),
-        episode=np.zeros(3, np.int64),
-        plays=np.zeros((setup.K, 2, two_state_chain.BINS), np.int64),
-        episode_of=np.zeros((setup.K, 2, two_state_chain.BINS), np.int64),
-        plays_before=np.zeros((setup.K, 2, two_state_chain.BINS), np.int64),
-    )
+    return probabilities, likelihood
 
 
 @jit
