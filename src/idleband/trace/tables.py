@@ -2,17 +2,17 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from idleband.channels import NAME
+from idleband.channels import NAME, channel_text
 from idleband.errors import InputError, shown
 from idleband.trace.clock import Clock, clock_of
-from idleband.trace.metadata import MAX_CHANNELS, Metadata, names_of_frequencies
+from idleband.trace.metadata import MAX_CHANNELS, Metadata, describing, names_of_frequencies
 from idleband.trace.recording import MAX_POWER, Chunk, ImportOptions, Recording, chunk_slots
-from idleband.trace.selection import FREQUENCY, UNITS
+from idleband.trace.selection import FREQUENCY, UNITS, select_channels
 
 TIMES = ("time", "timestamp", "datetime", "date", "t", "seconds", "time_s", "unix_time", "epoch")
 SLOTS = ("slot", "index", "i", "row", "")
@@ -38,7 +38,7 @@ class Columns:
 
     layers: dict[str, tuple[int, ...]]  # column of each channel
     names: tuple[str, ...]
-    frequencies: tuple[float, ...]  # centres in Hz, or empty
+    edges: tuple[tuple[float, ...], tuple[float, ...]]  # lower and upper in Hz, or empty
     time: int | None  # column of times
     slots: bool = False  # times are slot numbers
     idle: bool = False  # the numbers of the layer busy are 1 = idle
@@ -61,12 +61,13 @@ def interpret(header: Sequence[str], options: ImportOptions, place: str, *, name
         raise InputError(f"{place}: {len(rest)} columns of values; there must be 1 to {MAX_CHANNELS}")
     if not found:
         names, frequencies = _names([str(header[i]) for i in rest], place) if named else ((), ())
-        return Columns({"": tuple(rest)}, names, frequencies, time, slots)
+        return select_columns(Columns({"": tuple(rest)}, names, _edges(frequencies), time, slots), options)
     labels = list(dict.fromkeys(match[2] for match in found.values()))
     layers: dict[str, tuple[int, ...]] = {}
     kinds = list(dict.fromkeys(match[1].lower() for match in found.values()))
-    if "busy" in kinds and "idle" in kinds:
-        raise InputError(f"{place}: columns of busy and of idle; one of them is enough")
+    for one, other in (("busy", "idle"), ("power", "power_dbm")):
+        if one in kinds and other in kinds:
+            raise InputError(f"{place}: columns of {one} and of {other}; one of them is enough")
     for kind in kinds:
         of = {match[2]: i for i, match in found.items() if match[1].lower() == kind}
         absent = [label for label in labels if label not in of]
@@ -77,7 +78,19 @@ def interpret(header: Sequence[str], options: ImportOptions, place: str, *, name
         layers[{"power_dbm": "power", "idle": "busy"}.get(kind, kind)] = tuple(of[label] for label in labels)
     plain = labels == [str(k) for k in range(len(labels))]
     names, frequencies = ((), ()) if plain else _names(labels, place)
-    return Columns(layers, names, frequencies, time, slots, "idle" in kinds)
+    return select_columns(Columns(layers, names, _edges(frequencies), time, slots, "idle" in kinds), options)
+
+
+def select_columns(columns: Columns, options: ImportOptions) -> Columns:
+    """Return the columns of the channels that are wanted; the others may contain anything."""
+    if options.channels is None:
+        return columns
+    K, (low, high) = len(next(iter(columns.layers.values()))), columns.edges
+    every = Metadata(K, channel_names=columns.names, freq_low_hz=low, freq_high_hz=high)
+    wanted = select_channels(options.channels, every, "--channels")
+    some = every.select(wanted)
+    layers = {layer: tuple(of[k] for k in wanted) for layer, of in columns.layers.items()}
+    return replace(columns, layers=layers, names=some.channel_names, edges=(some.freq_low_hz, some.freq_high_hz))
 
 
 def _names(labels: Sequence[str], place: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
@@ -89,6 +102,9 @@ def _names(labels: Sequence[str], place: str) -> tuple[tuple[str, ...], tuple[fl
         elif label.strip().replace(".", "", 1).isdecimal() and float(label) >= 1e5:  # a frequency in Hz
             centres.append(float(label))
     frequencies = tuple(centres) if len(centres) == len(labels) else ()
+    if len(set(frequencies)) < len(frequencies):
+        twice = next(label for i, label in enumerate(labels) if frequencies[i] in frequencies[:i])
+        raise InputError(f"{place}: the frequency of channel {shown(twice)} appears twice; frequencies must differ")
     names = []
     for label in labels:
         text = re.sub(r"[^A-Za-z0-9 ._+/-]", "-", label.strip())[:40].strip(" ")
@@ -119,11 +135,12 @@ def read_table(
         layers = {"busy" if kind == "idle" else kind: layers[""]}
     clock = _clock(columns, batches, options, place, word)
     K = len(next(iter(layers.values())))
-    low, high = _edges(columns.frequencies)
-    metadata = Metadata(
-        K=K, slot_s=clock.slot_s if clock else options.slot_s or 1.0, channel_names=columns.names,
-        freq_low_hz=low, freq_high_hz=high, start=clock.start if clock else None,
-    )  # fmt: skip
+    low, high = columns.edges
+    with describing(place):
+        metadata = Metadata(
+            K=K, slot_s=clock.slot_s if clock else options.slot_s or 1.0, channel_names=columns.names,
+            freq_low_hz=low, freq_high_hz=high, start=clock.start if clock else None,
+        )  # fmt: skip
     if clock is None and options.slot_s is None:
         notes.append("the file holds no times; the slot is taken as 1 s (--slot)")
     notes += clock.notes if clock else ()
@@ -132,13 +149,13 @@ def read_table(
         for batch in batches(True):
             chunk = {layer: batch.values[:, list(wanted)].astype(np.float32) for layer, wanted in layers.items()}
             for layer, values in chunk.items():
-                check_values(layer, values, batch.places, f"{place}, {word}")
+                check_values(layer, values, batch.places, f"{place}, {word}", columns.names)
             if idle:
                 chunk["busy"] = 1 - chunk["busy"]
             yield chunk
 
     in_order = chunks if clock is None or len(clock.slots) == clock.T else lambda: on_grid(chunks(), clock)
-    return Recording(form, metadata, tuple(layers), in_order, notes=notes)
+    return Recording(form, metadata, tuple(layers), in_order, notes=notes, selected=options.channels is not None)
 
 
 def on_grid(chunks: Iterator[Chunk], clock: Clock) -> Iterator[Chunk]:
@@ -219,7 +236,7 @@ def guess_values(values: Any, place: str) -> str:
     )
 
 
-def check_values(layer: str, values: Any, places: Sequence[int], place: str) -> None:
+def check_values(layer: str, values: Any, places: Sequence[int], place: str, names: Sequence[str] = ()) -> None:
     """Refuse numbers that a layer cannot have; -inf as a power is missing."""
     if layer == "power":
         values[np.isneginf(values)] = np.nan
@@ -231,7 +248,8 @@ def check_values(layer: str, values: Any, places: Sequence[int], place: str) -> 
         with np.errstate(invalid="ignore"):
             bad, expected = (values < 0) | (values > 1), "a reward from 0 to 1"
     for row, k in np.argwhere(bad)[:1]:
-        raise InputError(f"{place} {places[row]}: {values[row, k]:g} is not {expected} (--values)")
+        of = channel_text(int(k), names)
+        raise InputError(f"{place} {places[row]}: {values[row, k]:g} is not {expected} ({of}; --values, --channels)")
 
 
 def batch_size(columns: int) -> int:

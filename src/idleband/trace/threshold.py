@@ -86,7 +86,8 @@ class ThresholdRule:
         )
         notes = self._notes(floor, floor - low, ratio, names)
         if len(sample) < MIN_SLOTS:
-            notes.insert(0, f"the noise floor is estimated from {len(sample)} slots only, and not reliable")
+            slots = f"{len(sample)} slot{'s' * (len(sample) > 1)}"
+            notes.insert(0, f"the noise floor is estimated from {slots} only, and not reliable")
         return floor + self.margin, sentence, notes
 
     def _notes(self, floor: Floats, spread: Floats, ratio: str, names: Sequence[str]) -> list[str]:
