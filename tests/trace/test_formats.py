@@ -186,7 +186,7 @@ def test_csv_dialects(tmp_path: Path, text: str) -> None:
 def test_columns_of_a_table_that_are_not_named_may_contain_anything(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("time,site,868.1 MHz,868.3 MHz,868.5 MHz\n0,hill,-90,-80,9e9\n2,?,-91,-81,x\n")
-    for channels in ("868.1 MHz,868.3 MHz", "1..2"):
+    for channels in ("868.1 MHz,868.3 MHz", "1..2", "868.0 MHz..868.4 MHz"):
         trace = ib.Trace.read(path, channels=channels)
         assert trace.channel_names == ("868.1 MHz", "868.3 MHz")
         assert trace.power_dbm.tolist() == [[-90.0, -80.0], [-91.0, -81.0]]

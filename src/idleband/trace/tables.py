@@ -1,6 +1,8 @@
 """Interpret tables with one row per slot and one column per channel."""
 
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -38,7 +40,7 @@ class Columns:
 
     layers: dict[str, tuple[int, ...]]  # column of each channel
     names: tuple[str, ...]
-    edges: tuple[tuple[float, ...], tuple[float, ...]]  # lower and upper in Hz, or empty
+    edges: tuple[tuple[float, ...], tuple[float, ...]]  # lower and upper in Hz, nan where unknown, or empty
     time: int | None  # column of times
     slots: bool = False  # times are slot numbers
     idle: bool = False  # the numbers of the layer busy are 1 = idle
@@ -94,28 +96,29 @@ def select_columns(columns: Columns, options: ImportOptions) -> Columns:
 
 
 def _names(labels: Sequence[str], place: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """Return channel names, and frequencies if all labels are frequencies."""
+    """Return channel names, and frequencies: nan where a label is none, empty if none of them is."""
     centres = []
     for label in labels:
+        centres.append(math.nan)
         if found := FREQUENCY.fullmatch(label.strip()):
-            centres.append(float(found[1]) * UNITS[found[2].lower()])
+            centres[-1] = float(found[1]) * UNITS[found[2].lower()]
         elif label.strip().replace(".", "", 1).isdecimal() and float(label) >= 1e5:  # a frequency in Hz
-            centres.append(float(label))
-    frequencies = tuple(centres) if len(centres) == len(labels) else ()
-    if len(set(frequencies)) < len(frequencies):
-        twice = next(label for i, label in enumerate(labels) if frequencies[i] in frequencies[:i])
-        raise InputError(f"{place}: the frequency of channel {shown(twice)} appears twice; frequencies must differ")
+            centres[-1] = float(label)
+    known = [centre for centre in centres if not math.isnan(centre)]
+    for centre, count in Counter(known).items():
+        if count > 1:
+            raise InputError(f"{place}: {centre:.12g} Hz is the frequency of {count} channels; frequencies must differ")
     names = []
     for label in labels:
         text = re.sub(r"[^A-Za-z0-9 ._+/-]", "-", label.strip())[:40].strip(" ")
         text = f"ch{text}" if text.isdecimal() or not re.fullmatch(NAME, text) else text
         names.append(text[:40])
-    if frequencies and all(label.strip().replace(".", "", 1).isdecimal() for label in labels):
-        names = list(names_of_frequencies(frequencies)) or names
+    if len(known) == len(labels) and all(label.strip().replace(".", "", 1).isdecimal() for label in labels):
+        names = list(names_of_frequencies(centres)) or names
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"{place}: channel {shown(twice)} appears twice; channel names must differ")
-    return tuple(names), frequencies
+    return tuple(names), tuple(centres) if known else ()
 
 
 def read_table(
@@ -218,9 +221,10 @@ class _Places(Sequence[str]):
 
 def _edges(frequencies: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return edges half a spacing beside each centre; empty where the spacing is not known."""
-    if len(frequencies) < 2:
+    known = np.sort([f for f in frequencies if not math.isnan(f)])
+    if len(known) < 2:
         return (), ()
-    half = float(np.min(np.diff(np.sort(frequencies)))) / 2
+    half = float(np.min(np.diff(known))) / 2
     return tuple(f - half for f in frequencies), tuple(f + half for f in frequencies)
 
 
