@@ -118,6 +118,13 @@ def test_channels_are_selected_by_index_name_range_and_frequency() -> None:
             trace.select(channels=wrong)
 
 
+def test_a_range_of_names_needs_no_frequencies() -> None:
+    trace = ib.Trace.from_arrays(busy=np.zeros((2, 3)), channel_names=["1 MHz", "2 MHz", "3 MHz"])
+    assert trace.select("2 MHz..3 MHz").channel_names == ("2 MHz", "3 MHz")
+    with pytest.raises(ib.InputError, match="the frequencies of the channels are not known"):
+        trace.select("2 MHz..4 MHz")
+
+
 def test_slots_are_selected_and_the_start_moves() -> None:
     trace = ib.Trace.from_arrays(busy=np.eye(5), slot_s=60, start="2024-01-01T00:00:00Z")
     part = trace.select(slots=(2, 4))

@@ -250,7 +250,8 @@ def _add_import_options(command: Parser) -> None:
     command.add_argument("--slot", metavar="SECONDS", help="duration of a slot, a multiple of the recording's")
     command.add_argument(
         "--channels", metavar="CHANNELS",
-        help="channels to keep, by index from 0, name or range: 3..52, or '704 MHz..714 MHz' (default all)",
+        help="channels to keep, by index from 0, name or range: 3..52, or '704 MHz..714 MHz' (default all); the other"
+        " columns of a table may contain anything",
     )  # fmt: skip
     command.add_argument(
         "--occupancy", metavar="LOW..HIGH",

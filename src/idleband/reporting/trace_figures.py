@@ -107,7 +107,9 @@ def _draw_dwell_times(axes: "Axes", found: TraceStatistics) -> None:
     axes.set_title("Dwell times of all channels", fontsize=10)
     axes.grid(True, color="0.92")
     axes.spines[["top", "right"]].set_visible(False)
-    if longest > 1:
+    if max(found.idle.runs, found.busy.runs) < 2:
+        _say(axes, "fewer than two complete periods")
+    else:
         axes.legend(frameon=False, fontsize=8, loc="lower left")
 
 
@@ -124,10 +126,10 @@ def _geometric(parts: list[DwellTimes], n: Any) -> Any:
 
 def _draw_correlation(axes: "Axes", about: Metadata, found: TraceStatistics) -> None:
     if found.correlation is None or about.K < 2:
-        axes.text(
-            0.5, 0.5, "one channel" if about.K < 2 else "too many channels", ha="center", transform=axes.transAxes
-        )
-        axes.set_axis_off()
+        _say(axes, "one channel" if about.K < 2 else "too many channels")
+        return
+    if np.isnan(found.mean_correlation):
+        _say(axes, "no two channels change")
         return
     shown = axes.imshow(found.correlation, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
     axes.set_facecolor("0.85")  # channels that never change have no correlation
@@ -138,6 +140,12 @@ def _draw_correlation(axes: "Axes", about: Metadata, found: TraceStatistics) -> 
     _label_channels(axes, about)
     axes.set_yticks(axes.get_xticks())
     axes.set_yticklabels([label.get_text() for label in axes.get_xticklabels()], fontsize=7)
+
+
+def _say(axes: "Axes", text: str) -> None:
+    """Write why a part of the figure is empty."""
+    axes.text(0.5, 0.5, text, ha="center", transform=axes.transAxes)
+    axes.set_axis_off()
 
 
 def _label_channels(axes: "Axes", about: Metadata) -> None:

@@ -65,7 +65,10 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Recording:
         time = parse_time(row[columns["datetime"]])
         if time is None:
             raise InputError(f"{place}: {shown(row[columns['datetime']])} is not a time")
-        times.setdefault(round_number, time)
+        if round_number not in times:
+            if times and time < times[round_number - 1]:
+                raise InputError(f"{place}: the time of a round is before that of the previous one")
+            times[round_number] = time
         if wanted is not None and (row[columns["src"]].strip(), row[columns["dst"]].strip()) != wanted:
             continue
         links += 1
