@@ -13,6 +13,7 @@ from idleband.advice.advise import PREFERRED, PolicyReplay, _choice, candidates,
 from idleband.advice.text import advice_text
 from idleband.cli.parser import build_parser
 from idleband.simulation.statistics import Difference, Interval
+from tests.conftest import ROOT
 
 FAST = ["mp-random", "mp-ucb"]
 
@@ -53,6 +54,27 @@ def test_candidates_know_no_more_than_a_base_station() -> None:
     names = {one.policy.name for one in candidates()}
     assert {"mp-ucb", "mp-belief", "rca-m"} <= names
     assert not names & {"genie", "whittle", "oracle-belief", "mp-lucb", "mp-nucb"}
+
+
+def test_advice_for_policies_with_contexts_and_of_users(tmp_path: Path) -> None:
+    trace = make_trace(60)
+    with pytest.raises(ib.InputError, match="mp-lucb: uses contexts, which the trace does not have"):
+        ib.advise(trace, users=2, policies=["mp-lucb"])
+    contexts = np.random.default_rng(0).random((60, 5, 3))
+    observed = ib.Trace.from_arrays(busy=trace.busy, contexts=contexts)
+    assert " --dimension 3" in serve_command("mp-lucb", observed, 2)
+    assert " --dimension" not in serve_command("mp-ucb", observed, 2)
+    file = f"{ROOT}/examples/epsilon_greedy.py:EpsilonGreedy"
+    advice = ib.advise(trace, users=2, policies=[file], replications=1)
+    assert f"--policy {file} " in advice.command
+
+
+def test_a_trace_of_two_slots_gives_valid_json(tmp_path: Path) -> None:
+    trace = ib.Trace.from_arrays(busy=[[0, 1], [1, 0]])
+    advice = ib.advise(trace, users=1, policies=FAST, replications=1, out=tmp_path)
+    stored = json.loads((tmp_path / "advice.json").read_text(), parse_constant=pytest.fail)
+    assert stored["policies"][1]["behind"]["interval"] == [None, None]
+    assert advice.fit is None
 
 
 def test_advice_agrees_with_the_replay_and_is_written(tmp_path: Path) -> None:

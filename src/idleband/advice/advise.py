@@ -8,7 +8,7 @@ that earns most.
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -199,15 +199,21 @@ def advise(
     for one in configured:
         if one.policy.knows & {PARAMETERS, STATES_SEEN}:
             raise InputError(f"policy {one.label}: knows more than a base station does; choose another to recommend")
+        if CONTEXTS_SEEN in one.policy.knows and loaded.contexts is None:
+            raise InputError(f"policy {one.label}: uses contexts, which the trace does not have; choose another")
     replayed = scenario(trace if isinstance(trace, Trace) else Path(trace), users=M)
     spec = experiment(replayed, configured, None, replications, seed)
     study = run_experiment(spec, None if folder is None else folder / "replay", threads=threads, progress=progress)
-    labels = {one.label for one in configured}
+    listed = configured if policies is None else policies
+    written = {
+        one.label: given if isinstance(given, str) and ".py:" in given else ""
+        for one, given in zip(configured, listed, strict=True)
+    }
     fit = None
     if loaded.T >= MIN_SLOTS:
         progress.message("fitting channel models to the trace")
         fit = loaded.fit(users=M, name=replayed.name)
-    advice = _advice(loaded, study, labels, fit)
+    advice = _advice(loaded, study, written, fit)
     if folder is not None:
         from idleband.advice.report import write_report
 
@@ -215,10 +221,14 @@ def advise(
     return advice
 
 
-def _advice(trace: Trace, study: Study, labels: set[str], fit: TraceFit | None) -> Advice:
-    """Return the recommendation that follows from the replays of the policies with these labels."""
+def _advice(trace: Trace, study: Study, written: Mapping[str, str], fit: TraceFit | None) -> Advice:
+    """Return the recommendation that follows from the replays of the policies with these labels.
+
+    `written` has by label how a policy from a user's file was given, and an empty text for the policies of the package.
+    """
     results = sorted(
-        (result for result in study.results if result.label in labels), key=lambda one: -float(one.reward[:, -1].mean())
+        (result for result in study.results if result.label in written),
+        key=lambda one: -float(one.reward[:, -1].mean()),
     )
     best, M = results[0], study.scenario.users
     genie = float((best.reward + best.regret("genie"))[:, -1].mean())
@@ -238,7 +248,7 @@ def _advice(trace: Trace, study: Study, labels: set[str], fit: TraceFit | None) 
     return Advice(
         recommended,
         reason,
-        serve_command(recommended, trace, M),
+        serve_command(recommended, trace, M, written[recommended]),
         replays,
         {
             "best fixed set per block": best.block_reference() * best.horizon / genie,
@@ -263,15 +273,18 @@ def _choice(replays: Sequence[PolicyReplay]) -> tuple[str, str]:
     )
 
 
-def serve_command(label: str, trace: Trace, users: int) -> str:
-    """Return the command that runs a policy for the channels of a trace.
+def serve_command(label: str, trace: Trace, users: int, written: str = "") -> str:
+    """Return the command that runs a policy for the channels of a trace; `written` is FILE.py:NAME of a user's policy.
 
     >>> serve_command("mp-ucb L=1.0", Trace.from_arrays(busy=[[0, 1], [1, 0]]), 1)
     'idleband serve --data live --policy mp-ucb:L=1.0 --channels 2 --users 1'
     """
     name, _, parameters = label.partition(" ")
-    words = ["idleband", "serve", "--data", "live", "--policy", f"{name}:{','.join(parameters.split())}".rstrip(":")]
+    chosen = written or f"{name}:{','.join(parameters.split())}".rstrip(":")
+    words = ["idleband", "serve", "--data", "live", "--policy", chosen]
     words += ["--channels", str(trace.K), "--users", str(users)]
+    if CONTEXTS_SEEN in policy(chosen).policy.knows and trace.contexts is not None:
+        words += ["--dimension", str(trace.contexts.shape[2])]
     if trace.channel_names:
         words += ["--set", f"channel_names={','.join(trace.channel_names)}"]
     return shlex.join(words)

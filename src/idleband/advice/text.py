@@ -30,6 +30,7 @@ def advice_text(advice: Advice) -> str:
     facts = [
         ("trace", f"{size}, busy {low:.0%} to {high:.0%}"),
         ("busy", trace.threshold_rule),
+        *(("note", note) for note in trace.notes),
         *((name, f"{share:.2%} of the genie's reward") for name, share in advice.references.items()),
     ]
     parts = [

@@ -15,7 +15,7 @@ from idleband.experiments.store import check_place
 from idleband.trace.importing import import_trace
 from idleband.trace.parquet import TraceFile, is_trace_file
 
-IMPORT_OPTIONS = ("format", "threshold", "channels", "occupancy", "values", "bins", "link", "source", "license")
+IMPORT_OPTIONS = ("format", "threshold", "channels", "occupancy", "values", "bins", "link", "fill", "source", "license")
 
 
 def advise(options: argparse.Namespace) -> None:

@@ -209,9 +209,6 @@ def _add_trace(commands: Any) -> dict[str, Parser]:
     )  # fmt: skip
     load.add_argument("files", metavar="FILE", nargs="+", help="recordings, consecutive in time if there are several")
     load.add_argument("--out", metavar="TRACE", required=True, help="trace file to write, such as trace.parquet")
-    load.add_argument(
-        "--fill", metavar="SLOTS", default="10", help="missing slots in a row to replace, at most (default 10)"
-    )
     _add_import_options(load)
     show = _add(
         below, "show", "describe a trace: occupancy, dwell times, transitions, correlation",
@@ -247,6 +244,7 @@ def _add_import_options(command: Parser) -> None:
         " or the 10th percentile of the channel plus 8 dB (default floor+6); with rewards: the reward below which it is"
         " busy (default 0.5)",
     )  # fmt: skip
+    command.add_argument("--fill", metavar="SLOTS", help="missing slots in a row to replace, at most (default 10)")
     command.add_argument("--slot", metavar="SECONDS", help="duration of a slot, a multiple of the recording's")
     command.add_argument(
         "--channels", metavar="CHANNELS",

@@ -65,7 +65,7 @@ def imported(
     values: str | None = None,
     bins: Any = None,
     link: str | None = None,
-    fill: Any = MAX_FILL,
+    fill: Any = None,
     source: str | None = None,
     license: str | None = None,
     folder: Path | None = None,
@@ -81,7 +81,7 @@ def imported(
         bins=None if bins is None else validation.whole(bins, "--bins", 1, MAX_BINS),
         link=link,
         channels=channels,
-        fill=validation.whole(fill, "--fill", 0, LIMIT),
+        fill=MAX_FILL if fill is None else validation.whole(fill, "--fill", 0, LIMIT),
     )
     if not paths:
         raise InputError("no file to import")
