@@ -1,16 +1,21 @@
-"""Compare rewards and plays of every built-in policy, bit by bit, with digests made by an earlier version.
+"""Compare rewards and plays of every built-in policy, bit by bit, with those of an earlier version.
 
-    python studies/unchanged.py            # compare this version with studies/unchanged.json; status 1 on a difference
-    python studies/unchanged.py --write    # write studies/unchanged.json
+    python studies/unchanged.py                  # compare with studies/unchanged.json; status 1 on a difference
+    python studies/unchanged.py --base COMMIT    # compare with a commit of this repository, run on this machine
+    python studies/unchanged.py --write [FILE]   # write the digests of this version, by default studies/unchanged.json
 
-The digests in the repository were written by commit 1c9f628, the last one before policies, files and messages were
-renamed. Refactoring must not change them. A change that is meant to alter results writes new digests and
-explains why in its commit message.
+Refactoring must not change results. A change that is meant to alter them writes new digests and explains why in its
+commit message. In older versions theta was scaled with products of matrices whose last bits depend on the processor, so
+with these only `--base` compares like with like. 1c9f628 is the last commit before policies, files and messages were
+renamed.
 """
 
 import hashlib
 import json
+import os
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -57,12 +62,30 @@ def digests() -> dict[str, str]:
     return found
 
 
+def digests_of(commit: str) -> dict[str, str]:
+    """Return the digests of another commit, whose sources are checked out into a temporary folder."""
+    repository = Path(__file__).parent.parent
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", commit, "src"], cwd=repository, capture_output=True, check=True)
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        written = Path(folder) / "digests.json"
+        environment = {**os.environ, "PYTHONPATH": str(Path(folder) / "src")}
+        subprocess.run([sys.executable, __file__, "--write", str(written)], env=environment, check=True)
+        return dict(json.loads(written.read_text()))
+
+
 def main() -> int:
+    match sys.argv[1:]:
+        case []:
+            expected = json.loads(DIGESTS.read_text())
+        case ["--base", commit]:
+            expected = digests_of(commit)
+        case ["--write", *to]:
+            Path(*to or [DIGESTS]).write_text(json.dumps(digests(), indent=0) + "\n")
+            return 0
+        case _:
+            sys.exit("unchanged.py: takes nothing, --base COMMIT or --write [FILE]")
     found = digests()
-    if sys.argv[1:] == ["--write"]:
-        DIGESTS.write_text(json.dumps(found, indent=0) + "\n")
-        return 0
-    expected = json.loads(DIGESTS.read_text())
     different = [key for key, value in expected.items() if found.get(key) != value]
     for key in different:
         print(f"different: {key}")

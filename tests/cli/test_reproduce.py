@@ -15,12 +15,14 @@ import pytest
 import idleband as ib
 from idleband.cli import main
 from idleband.paper.parts import PARTS
+from idleband.paper.plan import FIGURE_4
 from tests.cli.calls import Refuse, command
 from tests.shared import made_once
 from tests.stored_tasks import stored_tasks
 
 SMALL = ("reproduce", "--quick", "--only", "figure4", "--replications", 2)
 OTHERS = [part for part in PARTS if part != "figure4"]
+STUDIES = len(FIGURE_4)  # as many of tuning as of figure 4
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def same_results(folder: Path, other: Path) -> None:
     """Check that all tables, claims and figures are byte for byte the same."""
     kinds = ("results.parquet", "plays.parquet", "*.csv", "*.svg", "*.png", "claims.md")
     files = [p.relative_to(other) for kind in kinds for p in other.rglob(kind) if p.name != "times.csv"]
-    assert len(files) == 10 * 2 + 1 + 3 + 1
+    assert len(files) == 2 * STUDIES * 2 + 1 + 3 + 1
     for name in files:
         assert (folder / name).read_bytes() == (other / name).read_bytes(), name
 
@@ -74,7 +76,7 @@ def test_repeated_command_simulates_nothing_again(ok: Callable[..., str], reprod
     with Path("out/claims.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [{key: str(value) for key, value in row.items()} for row in answer["claims"]] == rows
-    assert [row["claim"] for row in rows] == [*["C4"] * 10, "C5"]
+    assert [row["claim"] for row in rows] == [*["C4"] * (2 * STUDIES), "C5"]
     assert {row["replications"] for row in rows if row["claim"] == "C4"} == {"2"}
     study = ib.load("out/studies/S1-slot-played-beta")
     assert [result.horizon for result in study.results] == [10_000] * 6
@@ -93,11 +95,13 @@ def test_report_and_plot_use_stored_results_only(ok: Callable[..., str], reprodu
     assert f"\nnot run: {', '.join(OTHERS)}\nto continue: {continued}\n" in text
     assert " minutes of processor time in the results\n" in text
     assert text.endswith("report:  out/report.html\nclaims:  out/claims.csv\n")
-    cells = [line.split("MP-LUCB  ")[1].split() for line in text.splitlines() if "MP-LUCB  " in line]
+    cells = [line.split("MP-LUCB  ")[1].split("  ") for line in text.splitlines() if "MP-LUCB  " in line]
     rows = csv.DictReader(io.StringIO((stored / "claims.csv").read_text()))
-    verdicts = [row["verdict"] for row in rows if row["reference"] == "static or contextual regret"]
-    letters = {"holds": "+", "fails": "x", "undecided": "~"}
-    assert cells == [["-", "-", "-", "-", letters[verdict], "-"] for verdict in verdicts]
+    verdicts = [row for row in rows if row["reference"] == "static or contextual regret"]
+    decides = {"holds": "+ {agree}/2", "fails": "x {reversed}/2", "undecided": "~ {open}/2", "no effect": "="}
+    assert [[cell.strip() for cell in row if cell] for row in cells] == [
+        [*["-"] * 5, decides[row["verdict"]].format(**row), "-"] for row in verdicts
+    ]
 
     shutil.rmtree(stored / "figures")
     assert ok("plot", stored) == "out/figures/figure4.png\n"
@@ -157,7 +161,8 @@ def test_ctrl_c_keeps_finished_work_and_the_same_command_continues(ok: Callable[
 )
 def test_bad_arguments_are_refused(refuse: Refuse, arguments: str, message: str) -> None:
     Path("file").write_text("precious")
-    size = "schema = 1\nhorizon = {}\nreplications = 5\nfewer = 4\nneural = 3\nneural_fewer = 2\ntuning = 1\nseed = 0\n"
+    size = "schema = 1\nhorizon = {}\nreplications = 5\nfewer = 4\nfewest = 4\nneural = 3\nneural_fewer = 2\n"
+    size += "tuning = 1\nseed = 0\n"
     for name, text in (("settings", size.format(250)), ("quick", size.format(10_000)), ("damaged", size.format('"'))):
         Path(name).mkdir()
         Path(name, "reproduction.toml").write_text(text)

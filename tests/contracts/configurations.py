@@ -10,7 +10,13 @@ from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "mp-swucb": [{"window": 1}, {"window": 7}, {"window": 50, "L": 0.0}],
     "mp-ducb": [{"discount": 0.0}, {"discount": 0.6}, {"discount": 1.0, "L": 0.1}],
+    "mp-klucb": [{"clock": "plays"}],
     "rca-m": [{"synchronous": True}],
+    "glr-klucb": [{"slots": 50, "alpha": 1.0, "delta": 1.0, "restart": "global", "every": 1}],
+    "exp3-m": [{"gamma": 0.3}, {"gamma": 1.0}],
+    "dsee": [{"D": 0.5, "L": 1.0}],
+    "restless-ucb": [{"slots": 60, "scale": 0.2}],
+    "whittle-q": [{"ages": 2, "epsilon": 0.5}],
     "c2ucb": [{"beta": 0.2, "lambda_": 0.1}, {"width": "sampled"}],
     "neural-ucb": [{"D": 4}, {"D": 4, "shared": True, "gamma": 1.0}],
     "neural-ts": [{"D": 4}, {"D": 4, "shared": True, "covariance": "diagonal"}],
@@ -91,7 +97,10 @@ SCENARIOS: dict[str, ib.Scenario] = {
     "quadratic": ib.scenario("S1", perturbation="quadratic"),
     "cosine": ib.scenario("S4", perturbation={"kind": "cosine", "per_channel": True}),
     "channels come and go": ib.scenario(
-        "S1", users=3, availability=[[1] * 10, [0, 1] * 5, [1, 0] * 5, [0] * 9 + [1], [0] * 10, [1] * 10]
+        "S1",
+        users=3,
+        availability=[[1] * 10, [0, 1] * 5, [1, 0] * 5, [0] * 9 + [1], [0] * 10, [1] * 10],
+        perturbation={"noise": 0.2},
     ),
     "all channels assigned": ib.scenario(p01=[0.3, 0.2], p10=[0.2, 0.9], users=2, perturbation="none"),
     "channels of different kinds": ib.scenario(
@@ -122,7 +131,7 @@ WORLDS: dict[str, ib.Scenario] = {
         },
         users=2,
         context={"kind": "ar1", "correlation": 0.8, "margin": "normal", "dimension": 3},
-        perturbation={"clear": 0.8},
+        perturbation={"clear": 0.8, "noise": 0.1},
     ),
     "regimes at given slots": ib.scenario(
         "S1",
@@ -166,14 +175,14 @@ EVERY = SCENARIOS | WORLDS
 
 
 def world_of(label: str) -> str:
-    """Return the world in which a configured policy runs; they are dealt out in turn."""
+    """Return the world in which a configured policy runs; worlds are assigned in turn."""
     return list(WORLDS)[list(CONFIGURED).index(label) % len(WORLDS)]
 
 
 def _pairs() -> list[tuple[str, str]]:
     """Return pairs of configured policy and scenario in which every module meets every scenario.
 
-    The scenarios are dealt out in turn to the configured policies of a module; each policy also runs in one world.
+    The scenarios are assigned in turn to the configured policies of a module; each policy also runs in one world.
     """
     pairs = []
     names = list(SCENARIOS)

@@ -19,26 +19,51 @@ from scipy import stats
 from idleband.paper.plan import Size
 
 # All numbers of replications differ, so that a mistaken one is noticed.
-SIZE = Size(horizon=110, replications=5, fewer=4, neural=3, neural_fewer=2, tuning=1)
+SIZE = Size(horizon=110, replications=6, fewer=5, fewest=4, neural=3, neural_fewer=2, tuning=1)
 
 SCENARIOS = ("S1", "S2", "S3", "S4")
 BASELINES = ("mp-random", "mp-ucb", "mp-klucb", "rca-m")
 TEXTBOOK = {"mp-ucb": 1.5, "rca-m": 1.0}
 GRID = (0.1, 0.5, 1.0, 10.0, 100.0, 1000.0)
+GAMMA_GRID = (0.1, 0.5, 1.0, 10.0)
 POLICIES = {  # of each reading: MP-LUCB, MP-NUCB
     "slot-played": ("mp-lucb", "mp-nucb"),
     "rca-sensed": ("mp-lucb-rca", "mp-nucb-rca"),
     "rca-played": ("mp-lucb-rca", "mp-nucb-rca"),
     "printed-reward": ("mp-lucb-printed", "mp-nucb-printed"),
     "printed-indicator": ("mp-lucb-printed", "mp-nucb-printed"),
+    "additive": ("mp-lucb", "mp-nucb"),
+    "per-channel": ("mp-lucb", "mp-nucb"),
+    "noise-0.1": ("mp-lucb", "mp-nucb"),
+    "noise-0.2": ("mp-lucb", "mp-nucb"),
     "quadratic": ("mp-lucb", "mp-nucb"),
     "cosine": ("mp-lucb", "mp-nucb"),
     "none": ("mp-lucb", "mp-nucb"),
 }
-MAP = {clear: "slot-played" if clear == 0.7 else f"slot-played-{clear:g}" for clear in (0.5, 0.6, 0.7, 0.8, 0.9, 0.97)}
+MAP = {  # by P(n < 1) and noise
+    **{
+        (clear, 0.0): "slot-played" if clear == 0.7 else f"slot-played-{clear:g}"
+        for clear in (0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
+    },
+    **{
+        (clear, noise): f"noise-{noise:g}" if clear == 0.7 else f"slot-played-{clear:g}-noise-{noise:g}"
+        for noise in (0.1, 0.2)
+        for clear in (0.5, 0.7, 0.9)
+    },
+}
+ONLY_IN_MAP = tuple(key for key in MAP.values() if key not in POLICIES)
 FIGURE_3 = (("slot-played", "MP-LUCB"), ("slot-played", "MP-NUCB"), ("rca-sensed", "MP-LUCB"))
-LINEAR_MODEL = ("slot-played", "rca-sensed", "rca-played", "printed-reward", "printed-indicator")  # figure 4
-WITH_BASELINES = ("slot-played", "quadratic", "cosine", "none", *(key for key in MAP.values() if key != "slot-played"))
+USERS = (1, 3, 5, 7, 9)  # of figure 3
+LINEAR_MODEL = (  # figure 4
+    *("slot-played", "rca-sensed", "rca-played", "printed-reward", "printed-indicator"),
+    *("additive", "per-channel", "noise-0.1", "noise-0.2"),
+)
+SAME_PATHS = ("rca-sensed", "rca-played", "printed-reward", "printed-indicator")  # and baselines as the main reading
+WITH_BASELINES = tuple(key for key in (*POLICIES, *ONLY_IN_MAP) if key not in SAME_PATHS)
+TUNED_IN = {  # where L is tuned, if elsewhere: in the world with the same P(n < 1)
+    **dict.fromkeys(("per-channel", "noise-0.1", "noise-0.2", "quadratic", "cosine"), "slot-played"),
+    **{MAP[clear, noise]: MAP[clear, 0.0] for clear, noise in MAP if noise and clear != 0.7},
+}
 
 
 @cache
@@ -95,8 +120,18 @@ def beta(folder: Path, reading: str, preset: str) -> float:
 
 @cache
 def tuned_L(folder: Path, reading: str, preset: str) -> dict[str, float]:
-    """Return the tuned L of mp-ucb and rca-m; empty where a reading has no baselines."""
-    return {name: best(folder, reading, preset, name, "L") for name in TEXTBOOK if reading in WITH_BASELINES}
+    """Return the L of mp-ucb and rca-m tuned in a reading; empty where they are tuned in another one."""
+    if reading in SAME_PATHS or reading in TUNED_IN:
+        return {}
+    return {name: best(folder, reading, preset, name, "L") for name in TEXTBOOK}
+
+
+@cache
+def gamma(folder: Path, reading: str, preset: str) -> float:
+    """Return the gamma with the highest reward in the tuning study; the smallest in case of a tie."""
+    name = f"{preset}-{reading}-gamma"
+    rewards = [at_end(folder, name, "reward", POLICIES[reading][1], gamma=value)[0] for value in GAMMA_GRID]
+    return GAMMA_GRID[rewards.index(max(rewards))]
 
 
 ConfiguredPolicy = tuple[str, str, dict[str, float]]  # study, policy, parameters
@@ -104,13 +139,13 @@ ConfiguredPolicy = tuple[str, str, dict[str, float]]  # study, policy, parameter
 
 def proposed_policy(folder: Path, reading: str, preset: str, role: str) -> ConfiguredPolicy:
     if role == "MP-NUCB":
-        return f"{preset}-{reading}-neural", POLICIES[reading][1], {}
+        return f"{preset}-{reading}-neural", POLICIES[reading][1], {"gamma": gamma(folder, reading, preset)}
     return f"{preset}-{reading}", linear_policy(reading), {"beta": beta(folder, reading, preset)}
 
 
 def baseline_policy(folder: Path, reading: str, preset: str, name: str, tuned: bool = True) -> ConfiguredPolicy:
     owner = reading if reading in WITH_BASELINES else "slot-played"
-    L = {**TEXTBOOK, **(tuned_L(folder, owner, preset) if tuned else {})}
+    L = {**TEXTBOOK, **(tuned_L(folder, TUNED_IN.get(owner, owner), preset) if tuned else {})}
     return f"{preset}-{owner}", name, {"L": L[name]} if name in L else {}
 
 
@@ -134,7 +169,7 @@ def with_users(folder: Path, reading: str, role: str, M: int, column: str) -> np
     """Return (R,) a column of a policy of figure 3 at the horizon."""
     linear, neural = POLICIES[reading]
     if role == "MP-NUCB":
-        return at_end(folder, users_study(reading, role, M), column, neural)
+        return at_end(folder, users_study(reading, role, M), column, neural, gamma=gamma(folder, reading, "S1"))
     return at_end(folder, users_study(reading, role, M), column, linear, beta=beta(folder, reading, "S1"))
 
 
@@ -148,7 +183,7 @@ def mean_and_interval(values: np.ndarray) -> list[np.ndarray]:
 # --- folders with other numbers --------------------------------------------------------------------------------------
 
 
-FIGURE_3_STUDIES = re.compile(r"S1-(slot-played|rca-sensed)-(users-.*|tuning)")
+FIGURE_3_STUDIES = re.compile(r"S1-(slot-played|rca-sensed)-(users-.*|tuning)|S1-slot-played-gamma")
 FIGURE_4_STUDIES = re.compile(rf"S1-({'|'.join(LINEAR_MODEL)})-(beta|tuning)")
 
 

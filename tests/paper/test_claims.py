@@ -87,6 +87,9 @@ def test_verdicts_agree_with_another_implementation(differences: list[list[float
     assert verdict(comparisons(differences)) == ruled(differences)
     found = [int(c.what.split()[1]) for c in reversals(comparisons(differences))]
     assert sorted(found) == reversed_by_holm(differences)
+    agree = int(np.sum((np.mean(differences, axis=1) > 0) & (p_values(differences) < 0.05)))
+    contrary = len(reversed_by_holm(differences))
+    assert judgement(*differences).counts == (agree, contrary, len(differences) - agree - contrary)
 
 
 @pytest.mark.parametrize("shift", [-3.0, -1.0, 1.0, 3.0])
@@ -170,6 +173,30 @@ def test_verdict_from_the_first_five_replications() -> None:
     assert (fewer.replications, fewer.verdict_of_five) == (4, "")
 
 
+@pytest.mark.parametrize(
+    ("ps", "counts", "outcome"),
+    [
+        ([0.04, 0.04, 0.04], (3, 0, 0), "holds, 3 of 3"),
+        ([0.04, 0.06, -0.06], (1, 0, 2), "undecided, 2 of 3 open"),
+        ([-0.001, 0.04, 0.9, -0.04], (1, 1, 2), "fails, 1 of 4 reversed, 2 open"),
+        ([-0.001, 0.04, 0.04], (2, 1, 0), "fails, 1 of 3 reversed"),
+        ([-0.04, 0.001], (1, 0, 1), "undecided, 1 of 2 open"),  # reversed alone, but not after Holm's correction
+    ],
+)
+def test_counts_stand_beside_the_verdict(ps: list[float], counts: tuple[int, int, int], outcome: str) -> None:
+    one = judgement(*(with_p(p) for p in ps))
+    assert one.counts == counts
+    assert one.outcome == outcome
+
+
+def test_verdict_on_a_parameter_without_effect() -> None:
+    """It is no effect, whatever the comparisons show, also of the first five replications."""
+    one = judgement([0.0] * 7, [0.0] * 7, note="nothing changes")._replace(effect=False)
+    assert (one.verdict, one.verdict_of_five, one.outcome) == ("no effect",) * 3
+    assert one.counts == (0, 0, 2)
+    assert one.why == "nothing changes."
+
+
 def interval_in_words(differences: Sequence[float]) -> str:
     mean, low, high = stored.mean_and_interval(np.array(differences))
     return f"{mean:+.3g} per slot [{low:+.3g}, {high:+.3g}]"
@@ -229,8 +256,7 @@ def test_every_claim_is_judged_under_every_reading_it_applies_to(judged: list[Ju
     ]
     expected += [
         ("C1", key, "MP-LUCB", reference, against)
-        for clear, key in stored.MAP.items()
-        if clear != 0.7
+        for key in stored.ONLY_IN_MAP
         for against in both
         for reference in ("static or contextual regret", "table regret")
     ]
@@ -298,36 +324,39 @@ def test_differences_from_the_baselines_are_those_of_the_stored_tables(judged: l
         assert one.verdict == ruled([columns[0] for columns in expected])
         assert one.unit == {"C1": "per slot", "C2": "plays per slot", "C5b": "per play"}[one.claim]
         checked += 1
-    assert checked == 8 * 2 * 2 * 5 + 5 * 2 * 2
+    assert checked == len(stored.POLICIES) * 2 * 2 * 5 + len(stored.ONLY_IN_MAP) * 2 * 2
 
 
 def test_comparisons_use_replications_of_both_policies(judged: list[Judgement]) -> None:
     for one in judged:
         if one.policy == "MP-NUCB":
-            expected = 3 if one.reading is MAIN and one.claim not in ("C3", "C3b") else 2
-        elif one.claim in ("C3", "C3b", "C4"):
-            expected = 5 if one.reading is MAIN else 4
+            expected = 3 if one.reading in (MAIN, SENSED) and one.claim not in ("C3", "C3b") else 2
+        elif one.reading is MAIN or (one.reading is SENSED and one.claim in ("C1", "C2", "C5b")):
+            expected = 6
+        elif one.claim == "C4" or one.reading.key in stored.ONLY_IN_MAP:
+            expected = 4
         else:
-            expected = 5 if one.reading.key in stored.POLICIES else 4  # the other values of the map
+            expected = 5
         assert one.replications == expected, (one.claim, one.reading.key, one.policy)
 
 
 def test_c3_compares_successive_numbers_of_users(judged: list[Judgement], whole: Path) -> None:
-    """C3 and C3b: every step from M to M + 1."""
+    """C3 and C3b: every step from one M to the next."""
     for one in judged:
         if one.claim not in ("C3", "C3b"):
             continue
         reference = one.reference.removesuffix(" regret")
         last = int(one.against.split()[-1])
         line = one.reading.key, one.policy
-        regret = {M: stored.with_users(whole, *line, M, f"regret_{reference}") for M in range(1, last + 1)}
+        steps = [M for M in stored.USERS if last >= M]
+        regret = {M: stored.with_users(whole, *line, M, f"regret_{reference}") for M in steps}
         if one.claim == "C3b":
             regret = {M: values / M for M, values in regret.items()}
-        assert [c.what for c in one.comparisons] == [f"from M = {M} to {M + 1}" for M in range(1, last)]
-        for M, comparison in enumerate(one.comparisons, 1):
-            expected = (regret[M + 1] - regret[M]) / SIZE.horizon
-            np.testing.assert_allclose(comparison.differences, expected, rtol=0, atol=1e-9)
-        assert one.verdict == ruled([(regret[M + 1] - regret[M]) / SIZE.horizon for M in range(1, last)])
+        assert [c.what for c in one.comparisons] == [f"from M = {M} to {M + 2}" for M in steps[:-1]]
+        expected = [(regret[M + 2] - regret[M]) / SIZE.horizon for M in steps[:-1]]
+        for differences, comparison in zip(expected, one.comparisons, strict=True):
+            np.testing.assert_allclose(comparison.differences, differences, rtol=0, atol=1e-9)
+        assert one.verdict == ruled(expected)
 
 
 def test_inner_beta_is_compared_with_both_ends(judged: list[Judgement], whole: Path) -> None:
@@ -338,6 +367,12 @@ def test_inner_beta_is_compared_with_both_ends(judged: list[Judgement], whole: P
         assert [c.what for c in one.comparisons] == [f"of beta = {inner:g} over beta = {e}" for e in ("0.1", "1000")]
         for column in COLUMNS[one.reference]:
             regret = {b: stored.at_end(whole, f"S1-{key}-beta", column, policy, beta=b) for b in GRID}
+            same = all(np.ptp(values) <= 1e-9 * SIZE.horizon for values in np.transpose(list(regret.values())))
+            assert one.effect != same
+            assert (one.verdict == "no effect") == (key in ("printed-reward", "printed-indicator"))
+            means = [values.mean() / SIZE.horizon for values in regret.values()]
+            within = f"the means of the 6 betas lie within {np.ptp(means):.2g} per slot"
+            assert one.note == ("the 6 betas give the same regret in every replication" if same else within)
             for comparison, end in zip(one.comparisons, (0.1, 1000.0), strict=True):
                 expected = (regret[end] - regret[inner]) / SIZE.horizon
                 np.testing.assert_allclose(comparison.differences, expected, rtol=0, atol=1e-9)
@@ -366,7 +401,7 @@ def test_claims_csv_contains_the_verdicts(judged: list[Judgement], whole: Path) 
     with (whole / "claims.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     (worked,) = (row for row in rows if row["claim"] == "C5")
-    assert (worked["reference"], worked["verdict"]) == ("worked example", "holds")
+    assert (worked["reference"], worked["verdict"], worked["agree"]) == ("worked example", "holds", "")
     assert worked["why"] == WorkedExample(tuple(worked_example())).why
     assert [row["claim"] for row in rows] == sorted(row["claim"] for row in rows)
     for row, one in zip((row for row in rows if row is not worked), judged, strict=True):
@@ -375,11 +410,15 @@ def test_claims_csv_contains_the_verdicts(judged: list[Judgement], whole: Path) 
             "claim": one.claim,
             "reading": one.reading.key,
             "clear": str(clear),
+            "noise": str(one.reading.settings.noise),
             "policy": one.policy,
             "reference": one.reference,
             "against": one.against,
             "verdict": one.verdict,
-            "of_five": "",  # there are no more than five
+            "agree": str(one.counts.agree),
+            "reversed": str(one.counts.reversed),
+            "open": str(one.counts.open),
+            "of_five": one.verdict_of_five,  # of six replications in the first readings
             "replications": str(one.replications),
             "why": one.why,
         }
@@ -413,7 +452,8 @@ def test_lower_values_agree_with_the_claims(
 ) -> None:
     """C1, C2 and C5b: the lower value agrees with the claim; exchanged, it is reversed."""
     keys = dict.fromkeys(("slot-played", reading.key))  # of the baselines, and of the policies
-    names = {f"{preset}-{key}{what}" for preset in SCENARIOS for key in keys for what in ("", "-neural", "-tuning")}
+    kinds = ("", "-neural", "-tuning", "-gamma")
+    names = {f"{preset}-{key}{what}" for preset in SCENARIOS for key in keys for what in kinds}
     folder = stored.some_studies(whole, tmp_path / "out", names.__contains__)
 
     def change(rows: pandas.DataFrame) -> pandas.DataFrame:
@@ -426,7 +466,7 @@ def test_lower_values_agree_with_the_claims(
         return rows
 
     for name in names:
-        if not name.endswith("-tuning"):
+        if not name.endswith(("-tuning", "-gamma")):
             stored.rewrite(folder, name, change)
     studies = StoredStudies(folder)
     headlines = {c1: "static or contextual regret", c2: "static set", c5b: "cost of a play"}
@@ -440,7 +480,7 @@ def with_levels(whole: Path, folder: Path, column: str, level: Callable[[int], f
     """Return studies of figure 3 whose regret depends on M only."""
     stored.some_studies(whole, folder, stored.FIGURE_3_STUDIES.fullmatch)
     for line in stored.FIGURE_3:
-        for M in range(1, 10):
+        for M in stored.USERS:
             stored.rewrite(folder, stored.users_study(*line, M), set_to(column, level(M)))
     return StoredStudies(folder)
 
@@ -495,6 +535,21 @@ def test_c4_holds_where_an_inner_beta_is_best(
     found = c4(StoredStudies(folder), reading)
     assert [one.comparisons[0].what for one in found] == ["of beta = 10 over beta = 0.1"] * 2
     assert [one.verdict for one in found] == [expected] * 2
+
+
+@pytest.mark.parametrize(("spread", "verdict"), [(0.0, "no effect"), (1e-12, "no effect"), (1e-6, "undecided")])
+def test_c4_where_beta_changes_nothing(whole: Path, tmp_path: Path, spread: float, verdict: str) -> None:
+    """Rounding errors are no effect; a small effect without a direction is one."""
+    names = [f"S1-rca-played-{what}" for what in ("tuning", "beta")]
+    folder = stored.some_studies(whole, tmp_path / "out", lambda name: name in names)
+
+    def change(rows: pandas.DataFrame) -> pandas.DataFrame:
+        reward = (2.0 + spread * (-1.0) ** rows.replication * (rows.beta == 10)) * rows.t
+        return rows.assign(reward=reward, regret_static=5 * rows.t - reward, regret_table=7 * rows.t - reward)
+
+    stored.rewrite(folder, names[1], change)
+    for one in c4(StoredStudies(folder), find("rca-played")):
+        assert (one.verdict, one.effect) == (verdict, spread > 1e-9)
 
 
 def test_cost_per_play_without_sub_optimal_plays_is_zero(whole: Path, tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from idleband.paper.drawing import DARK, STYLES
+from idleband.paper.drawing import DARK, MAP_LINES, STYLES
 from idleband.paper.figures import ReportFigure
-from idleband.paper.readings import find
+from idleband.paper.readings import NOISE, find
 from tests.paper import stored
 from tests.paper.stored import BASELINES, GRID, SCENARIOS, SIZE, mean_and_interval
 
 Draw = Callable[[str, bool], Figure]
 ROLES = ("MP-LUCB", "MP-NUCB")
 READINGS = ("slot-played", "rca-sensed")
-OTHERS = ("rca-played", "printed-reward", "printed-indicator", "quadratic", "cosine", "none")
+OTHERS = tuple(key for key in stored.POLICIES if key not in READINGS)
 M = 5
 
 
@@ -118,11 +118,13 @@ def test_labels_contain_the_tuned_parameters(drawn: dict[str, ReportFigure], who
             labels = table[(table.reading == reading) & (table.scenario == preset)].set_index("policy").label.to_dict()
             linear, neural = stored.POLICIES[reading]
             values = {"MP-LUCB": (linear, "beta", stored.beta(whole, reading, preset), 1.0)}
+            gamma = stored.gamma(whole, reading, preset)
             for name, L in stored.tuned_L(whole, "slot-played", preset).items():
                 values[name] = (name, "L", L, stored.TEXTBOOK[name])
             for role, (name, parameter, value, default) in values.items():
                 assert labels[role] == (name if value == default else f"{name} {parameter}={value:g}")
-            assert labels["MP-NUCB"].split()[0] == neural
+            tuned = f" gamma={gamma:g}" * (gamma != 1.0)
+            assert labels["MP-NUCB"] == f"{neural}{tuned} covariance=diagonal"
 
 
 def test_figure_2_counts_the_stored_plays(drawn: dict[str, ReportFigure], whole: Path) -> None:
@@ -140,9 +142,9 @@ def test_figure_2_counts_the_stored_plays(drawn: dict[str, ReportFigure], whole:
 
 def test_figure_3_is_the_stored_regret(drawn: dict[str, ReportFigure], whole: Path) -> None:
     table = drawn["figure3"].table
-    assert len(table) == 3 * 9 * 3 * 2
+    assert len(table) == 3 * 5 * 3 * 2
     for reading, role in stored.FIGURE_3:
-        for users in range(1, 10):
+        for users in stored.USERS:
             for reference in ("static", "contextual", "table"):
                 values = stored.with_users(whole, reading, role, users, f"regret_{reference}") / np.log(SIZE.horizon)
                 at = {"reading": reading, "policy": role, "M": users, "reference": reference}
@@ -153,7 +155,7 @@ def test_figure_3_is_the_stored_regret(drawn: dict[str, ReportFigure], whole: Pa
 def test_figure_4_removes_the_mean_of_each_replication(drawn: dict[str, ReportFigure], whole: Path) -> None:
     """The rest is multiplied by Morey's factor, the square root of 6/5 for six betas."""
     table = drawn["figure4"].table
-    assert len(table) == 5 * 6 * 3
+    assert len(table) == len(stored.LINEAR_MODEL) * 6 * 3
     for key in stored.LINEAR_MODEL:
         for reference in ("static", "contextual", "table"):
             regret = pandas.DataFrame(
@@ -170,13 +172,13 @@ def test_figure_4_removes_the_mean_of_each_replication(drawn: dict[str, ReportFi
                 left = (regret[beta] - common).to_numpy()
                 check(row, "regret", left.mean() + (left - left.mean()) * np.sqrt(6 / 5))
                 assert row.regret == pytest.approx(regret[beta].mean())  # means do not change
-                assert row.replications == (5 if key == "slot-played" else 4)
+                assert row.replications == (6 if key == "slot-played" else 4)
 
 
 def test_map_shows_the_margin_over_the_best_baseline(drawn: dict[str, ReportFigure], whole: Path) -> None:
     table = drawn["map"].table
-    assert len(table) == 4 * 6 * 2
-    for clear, key in stored.MAP.items():
+    assert len(table) == 4 * len(stored.MAP) * 2
+    for (clear, noise), key in stored.MAP.items():
         for preset in SCENARIOS:
             proposed = stored.proposed(whole, key, preset, "MP-LUCB", "reward") / SIZE.horizon
             for against in ("tuned", "textbook"):
@@ -185,7 +187,7 @@ def test_map_shows_the_margin_over_the_best_baseline(drawn: dict[str, ReportFigu
                     for name in BASELINES
                 }
                 best = max(others, key=lambda name: others[name].mean())
-                row = only(table, scenario=preset, clear=clear, against=against)
+                row = only(table, scenario=preset, clear=clear, noise=noise, against=against)
                 check(row, "margin", proposed - others[best])
                 assert row.best.split()[0] == best
                 if against == "textbook":
@@ -194,12 +196,15 @@ def test_map_shows_the_margin_over_the_best_baseline(drawn: dict[str, ReportFigu
 
 # --- drawings --------------------------------------------------------------------------------------------------------
 
-PANELS = {"figure1": 8, "figure2": 8, "figure3": 6, "figure4": 5, "map": 4}
+PANELS = {"figure1": 8, "figure2": 8, "figure3": 6, "figure4": len(stored.LINEAR_MODEL), "map": 4}
 LEGENDS = {
     "figure1": [*BASELINES, *ROLES, "genie"],
     "figure2": ["outside the best fixed set", "M channels were better, given the contexts"],
     "figure3": ["static reference", "contextual reference", "table reference"],
-    "map": ["over the best baseline, tuned", "over the best baseline, textbook"],
+    "map": [
+        *("over the best baseline, tuned", "over the best baseline, textbook"),
+        *(f"over the best baseline, tuned, sigma = {noise:g}" for noise in NOISE),
+    ],
     "reading": [*BASELINES, *ROLES],
 }
 
@@ -304,8 +309,9 @@ def test_hollow_marks_of_the_map_are_intervals_that_contain_zero(drawn: dict[str
         rows = table[table.scenario == preset]
         solid = [line for line in lines if str(line.get_label()).startswith("over")]
         hollow = [line for line in lines if line.get_linestyle() == "None"]
-        for against, line, marks in zip(("tuned", "textbook"), solid, hollow, strict=True):
-            ours = rows[rows.against == against]
+        drawn_lines = [(0.0, "tuned"), (0.0, "textbook"), *((noise, "tuned") for noise in NOISE)]
+        for (noise, against), line, marks in zip(drawn_lines, solid, hollow, strict=True):
+            ours = rows[(rows.against == against) & (rows.noise == noise)]
             np.testing.assert_array_equal(line.get_xydata(), ours[["clear", "margin"]].to_numpy())
             level = ours[(ours.low <= 0) & (ours.high >= 0)]
             np.testing.assert_array_equal(marks.get_xydata(), level[["clear", "margin"]].to_numpy())
@@ -315,6 +321,9 @@ def test_every_colour_has_a_dark_replacement() -> None:
     assert {colour for colour, _, _ in STYLES.values()} <= set(DARK)
     assert len(set(DARK.values())) == len(DARK)
     assert len({(colour, str(dash)) for colour, dash, _ in STYLES.values()}) == len(STYLES)
+    assert {line.colour for line in MAP_LINES} <= set(DARK)
+    looks = [(line.colour, str(line.dash), line.marker) for line in MAP_LINES]
+    assert all(len(set(column)) == len(MAP_LINES) for column in zip(*looks, strict=True))
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------
@@ -365,18 +374,19 @@ def test_alternative_text_of_other_figures_contains_their_numbers(drawn: dict[st
     for reading, role in stored.FIGURE_3:
         regret = [
             stored.with_users(whole, reading, role, n, "regret_static").mean() / np.log(SIZE.horizon)
-            for n in range(1, 10)
+            for n in stored.USERS
         ]
-        words = ", ".join(f"M = {n} {value:.0f}" for n, value in enumerate(regret, 1))
+        words = ", ".join(f"M = {n} {value:.0f}" for n, value in zip(stored.USERS, regret, strict=True))
         assert f"{role}, {find(reading).title}: {words}." in drawn["figure3"].alternative
     regret = [
         stored.at_end(whole, "S1-rca-played-beta", "regret_static", "mp-lucb-rca", beta=beta).mean() for beta in GRID
     ]
     words = ", ".join(f"beta {b:g} {r / (M * np.log(SIZE.horizon)):.4g}" for b, r in zip(GRID, regret, strict=True))
     assert f"{find('rca-played').title}: {words}" in drawn["figure4"].alternative
-    tuned = drawn["map"].table.query("against == 'tuned' and scenario == 'S3'")
-    words = ", ".join(f"{clear:g} {margin:+.3f}" for clear, margin in zip(tuned.clear, tuned.margin, strict=True))
-    assert f"S3: {words}" in drawn["map"].alternative
+    for noise in (0.0, *NOISE):
+        tuned = drawn["map"].table.query("against == 'tuned' and scenario == 'S3' and noise == @noise")
+        words = ", ".join(f"{clear:g} {margin:+.3f}" for clear, margin in zip(tuned.clear, tuned.margin, strict=True))
+        assert f"S3{f', sigma = {noise:g}' * bool(noise)}: {words}" in drawn["map"].alternative
 
 
 def test_captions_contain_the_horizon(drawn: dict[str, ReportFigure]) -> None:

@@ -178,6 +178,22 @@ def test_figures_have_captions_and_alternative_text(page: Element, drawn: dict[s
         assert next(e for e in figure.walk() if e.tag in ("h2", "h3")).words == drawing.title
 
 
+def judged_in_words(row: dict[str, str]) -> str:
+    """Return a verdict with its mark and, if there is an effect, its counts."""
+    words = f"{MARKS[row['verdict']]} {row['verdict']}"
+    return words if row["verdict"] == "no effect" else f"{words}, {counts_in_words(row)}"
+
+
+def counts_in_words(row: dict[str, str]) -> str:
+    agree, contrary, left = (int(row[name]) for name in ("agree", "reversed", "open"))
+    total = agree + contrary + left
+    if row["verdict"] == "holds":
+        return f"{agree} of {total}"
+    if row["verdict"] == "undecided":
+        return f"{left} of {total} open"
+    return f"{contrary} of {total} reversed" + (f", {left} open" if left else "")
+
+
 def test_listed_verdicts_are_those_of_claims_csv(page: Element, claims: list[dict[str, str]]) -> None:
     assert len(page.one("section", id="verdicts").all("table")) == len(PER_READING)
     for claim in PER_READING:
@@ -187,7 +203,7 @@ def test_listed_verdicts_are_those_of_claims_csv(page: Element, claims: list[dic
         assert [[TITLES[title], *rest] for title, *rest in found] == [
             [
                 row["reading"], row["policy"], row["reference"], row["against"],
-                f"{MARKS[row['verdict']]} {row['verdict']}", row["of_five"] or "-", row["replications"], row["why"],
+                judged_in_words(row), row["of_five"] or "-", row["replications"], row["why"],
             ]
             for row in expected
         ]  # fmt: skip
@@ -197,54 +213,58 @@ def test_listed_verdicts_are_those_of_claims_csv(page: Element, claims: list[dic
 
 
 PER_READING = ("C1", "C2", "C3", "C3b", "C4", "C5b")  # C5 concerns the worked example only
-HEADLINES = {
-    "C1": ("static or contextual regret", "tuned"),
-    "C2": ("static set", "tuned"),
-    "C3": ("static regret", "M = 1 to 9"),
-    "C3b": ("static regret", "M = 1 to 9"),
-    "C4": ("static or contextual regret", ""),
-    "C5b": ("cost of a play", "tuned"),
+HEADLINES = {  # columns of the summary: claim, quantity, baselines
+    "C1": ("C1", "static or contextual regret", "tuned"),
+    "C2, static": ("C2", "static set", "tuned"),
+    "C2, contextual": ("C2", "contextual values", "tuned"),
+    "C3": ("C3", "static regret", "M = 1 to 9"),
+    "C3b": ("C3b", "static regret", "M = 1 to 9"),
+    "C4": ("C4", "static or contextual regret", ""),
+    "C5b (our reading)": ("C5b", "cost of a play", "tuned"),
 }
+SHORT = ("C1", "C2s", "C2c", "C3", "C3b", "C4", "C5b")  # in a terminal
+Cells = dict[
+    str, tuple[dict[str, str], str]
+]  # by policy: the row of claims.csv, and the textbook verdict if it differs
 
 
-def headlines(claims: list[dict[str, str]]) -> dict[str, dict[str, dict[str, tuple[str, str]]]]:
-    """Return for each reading, claim and policy the verdict, and that with textbook baselines where it differs."""
-    found: dict[str, dict[str, dict[str, tuple[str, str]]]] = {}
+def headlines(claims: list[dict[str, str]]) -> dict[str, dict[str, Cells]]:
+    """Return the cells of the summary by reading and column."""
+    found: dict[str, dict[str, Cells]] = {}
     for reading in READINGS:
         row = found[reading.title] = {}
-        for claim, headline in HEADLINES.items():
-            rows = [
-                r for r in claims if (r["claim"], r["reading"], r["reference"]) == (claim, reading.key, headline[0])
-            ]
-            verdicts = {(r["policy"], r["against"]): r["verdict"] for r in rows}
-            row[claim] = {}
+        for title, (claim, reference, against) in HEADLINES.items():
+            rows = [r for r in claims if (r["claim"], r["reading"], r["reference"]) == (claim, reading.key, reference)]
+            verdicts = {(r["policy"], r["against"]): r for r in rows}
+            row[title] = {}
             for role in ("MP-LUCB", "MP-NUCB"):
-                if (role, headline[1]) in verdicts:
-                    word = verdicts[role, headline[1]]
-                    other = verdicts.get((role, "textbook"), word)
-                    row[claim][role] = (word, "" if other == word else other)
+                if (role, against) in verdicts:
+                    shown = verdicts[role, against]
+                    other = verdicts.get((role, "textbook"), shown)["verdict"]
+                    row[title][role] = (shown, "" if other == shown["verdict"] else other)
     return found
 
 
 def test_summary_contains_the_verdicts_of_claims_csv(page: Element, claims: list[dict[str, str]]) -> None:
     head, *rows = table_in(page, "claims")
-    assert head == ["Reading", *PER_READING]
+    assert head == ["Reading", *HEADLINES]
     expected = headlines(claims)
     assert [row[0] for row in rows] == list(expected)
     words = set()
     for title, *cells in rows:
-        for claim, cell in zip(PER_READING, cells, strict=True):
+        for claim, cell in zip(HEADLINES, cells, strict=True):
             text = "".join(
-                f"{role} {MARKS[word]} {word}" + (f"textbook L: {other}" if other else "")
-                for role, (word, other) in expected[title][claim].items()
+                f"{role} {judged_in_words(row)}" + (f"textbook L: {other}" if other else "")
+                for role, (row, other) in expected[title][claim].items()
             )
             assert cell == text, (title, claim)
-            words |= set(re.findall("holds|fails|undecided", cell))
-    assert len(words) > 1  # otherwise a wrong verdict would not be noticed
+            words |= set(re.findall("holds|fails|undecided|no effect", cell))
+    assert len(words) > 2  # otherwise a wrong verdict would not be noticed
     for span in page.all("span"):
         kind = span.attributes.get("class", "")
         if kind.startswith("verdict "):
-            assert span.words == f"{MARKS[kind.split()[1]]} {kind.split()[1]}"
+            word = kind.split()[1].replace("-", " ")
+            assert span.words == f"{MARKS[word]} {word}"
 
 
 def test_claims_are_summarised_in_sentences(page: Element, judged: list[Judgement]) -> None:
@@ -255,9 +275,24 @@ def test_claims_are_summarised_in_sentences(page: Element, judged: list[Judgemen
     assert f"{map_in_short(judged)} (*: another verdict with the textbook L.)" in page.one("section", id="claims").words
 
 
-def starred(cells: dict[str, tuple[str, str]], role: str) -> str:
-    word, other = cells.get(role, ("-", ""))
-    return word + "*" * bool(other)
+def in_markdown(cells: Cells, role: str) -> str:
+    if role not in cells:
+        return "-"
+    row, other = cells[role]
+    counts = "" if row["verdict"] == "no effect" else f", {counts_in_words(row)}"
+    return row["verdict"] + "*" * bool(other) + counts
+
+
+def in_terminal(cells: Cells, role: str) -> str:
+    """Return a letter, a star, and the comparisons that decide."""
+    if role not in cells:
+        return "-"
+    row, other = cells[role]
+    letter, decides = {
+        "holds": ("+", "agree"), "fails": ("x", "reversed"), "undecided": ("~", "open"), "no effect": ("=", "")
+    }[row["verdict"]]  # fmt: skip
+    total = sum(int(row[name]) for name in ("agree", "reversed", "open"))
+    return letter + "*" * bool(other) + (f" {row[decides]}/{total}" if decides else "")
 
 
 def test_markdown_summary_contains_the_verdicts(
@@ -267,19 +302,17 @@ def test_markdown_summary_contains_the_verdicts(
     assert text == summary_markdown(judged, SIZE)
     title, made, words, table, the_map, notes = text.rstrip("\n").split("\n\n")
     assert title == "# The paper's claims, reading by reading"
-    assert "110 slots, 5 replications of the fast policies, 3 and 2 of MP-NUCB, seed 0." in made
+    assert "110 slots, 6 and 5 replications of the fast policies, 3 and 2 of MP-NUCB, seed 0." in made
     short = in_short(judged)
     assert words.splitlines() == [f"- **{claim}** {meaning}. {short[claim]}" for claim, meaning in CLAIMS.items()]
     assert (the_map, notes) == (map_in_short(judged), NOTES)
     head, rule, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-    assert head == ["reading, MP-LUCB / MP-NUCB", *PER_READING]
+    assert head == ["reading", "policy", *HEADLINES]
     assert set("".join(rule)) == {"-"}
     expected = headlines(claims)
-    assert [row[0] for row in rows] == list(expected)
-    for title, *cells in rows:
-        for claim, cell in zip(PER_READING, cells, strict=True):
-            found = expected[title][claim]
-            assert cell == (" / ".join(starred(found, role) for role in found) or "-")
+    assert [tuple(row[:2]) for row in rows] == [(title, role) for title in expected for role in ("MP-LUCB", "MP-NUCB")]
+    for title, role, *cells in rows:
+        assert cells == [in_markdown(expected[title][column], role) for column in HEADLINES]
 
 
 def test_terminal_summary_contains_the_verdicts(claims: list[dict[str, str]], judged: list[Judgement]) -> None:
@@ -288,17 +321,14 @@ def test_terminal_summary_contains_the_verdicts(claims: list[dict[str, str]], ju
     assert max(map(len, text.splitlines())) <= 80
     assert words.split() == [word for claim, meaning in CLAIMS.items() for word in (claim, *meaning.split())]
     head, *lines = [re.split(r" {2,}", line.strip()) for line in table.splitlines()]
-    assert head == ["reading", *PER_READING]
-    marks = {"holds": "+", "fails": "x", "undecided": "~"}
+    assert head == ["policy", *SHORT]
     found = iter(lines)
     for title, row in headlines(claims).items():
+        assert next(found) == [title]
         for role in ("MP-LUCB", "MP-NUCB"):
-            cells = [starred(row[claim], role) for claim in PER_READING]
-            for word, mark in marks.items():
-                cells = [cell.replace(word, mark) for cell in cells]
-            assert next(found) == [f"{title}: {role}", *cells]
+            assert next(found) == [role, *(in_terminal(row[column], role) for column in HEADLINES)]
     assert next(found, None) is None
-    assert all(f"{mark} {word}" in letters for word, mark in marks.items())
+    assert all(words in letters for words in ("+ holds", "x fails", "~ undecided", "= no effect", "- not judged"))
     assert the_map.split() == map_in_short(judged).split()
     assert notes == NOTES
     assert example.split() == f"C5: {in_short(judged)['C5']}".split()
@@ -333,11 +363,13 @@ def test_tables_1_and_2_are_those_of_the_presets(page: Element) -> None:
 def test_tuned_parameters_are_those_of_the_tuning_studies(page: Element, whole: Path) -> None:
     head, *rows = table_in(page, "run", "Tuned parameters")
     assert head == ["Reading", *SCENARIOS]
-    assert [TITLES[row[0]] for row in rows] == [*stored.POLICIES, *(k for k in stored.MAP.values() if "-0" in k)]
+    assert [TITLES[row[0]] for row in rows] == [*stored.POLICIES, *stored.ONLY_IN_MAP]
     for title, *cells in rows:
         key = TITLES[title]
         for preset, cell in zip(SCENARIOS, cells, strict=True):
             expected = f"beta {stored.beta(whole, key, preset):g}"
+            if key in stored.POLICIES:
+                expected += f"gamma {stored.gamma(whole, key, preset):g}"
             for name, L in stored.tuned_L(whole, key, preset).items():
                 expected += f"{name} L {L:g}"
             assert cell == expected, (key, preset)
@@ -347,18 +379,21 @@ def test_run_section_lists_sizes_versions_and_times(page: Element, whole: Path) 
     text = page.one("section", id="run").words
     assert "110 slots, K = 10 channels, contexts of 8 uniform entries, M = 5 users, seed 0." in text
     assert (
-        "Replications: 5 of the fast policies; 4 of the fast policies in the map beyond P(n<1) = 0.7 and in figures 3"
-        " and 4 beyond the first reading; 3 of MP-NUCB in the first reading (figures 1 and 2), with the full matrix;"
-        " 2 of MP-NUCB elsewhere and in figure 3, with its diagonal. The paper has 5; the verdicts from the first 5"
-        " are listed as well."
+        "Replications: 6 of the fast policies in the first two readings, and in figures 3 and 4 in the first; 5 in the"
+        " other readings, and in figure 3 in the second; 4 in the map beyond the readings, and in figure 4 beyond the"
+        " first; 3 of MP-NUCB in the first two readings (figures 1 and 2); 2 of MP-NUCB in the other readings and in"
+        " figure 3. The paper has 5; the verdicts from the first 5 are listed as well."
     ) in text
     assert "of 0.1, 0.5, 1, 10, 100, 1000 the value with the highest mean reward over 1 replication on" in text
     assert "(seed 1000003)" in text
+    assert "of 0.1, 0.5, 1, 10 the value with the highest reward in one run of 22 slots on these paths" in text
     places = list((whole / "studies").iterdir())
-    runs = sum(stored.study(whole, place.name).groupby(["label", "replication"]).ngroups for place in places)
+    counts = {p.name: stored.study(whole, p.name).groupby(["label", "replication"]).ngroups for p in places}
+    runs = sum(counts.values())
+    slots = sum(count * (22 if name.endswith("-gamma") else SIZE.horizon) for name, count in counts.items())
     manifests = [json.loads((place / "manifest.json").read_text()) for place in places]
     minutes = sum(manifest["seconds"] for manifest in manifests) / 60
-    assert f"{len(places):,} studies, {runs:,} runs, {runs * SIZE.horizon / 1e6:,.0f} million slots in" in text
+    assert f"{len(places):,} studies, {runs:,} runs, {slots / 1e6:,.0f} million slots in" in text
     assert f"in {minutes:.1f} minutes of processor time" in text
     machine = manifests[0]["machine"]
     assert f"({machine['processor']}, {machine['cores']} cores)" in text
@@ -366,8 +401,10 @@ def test_run_section_lists_sizes_versions_and_times(page: Element, whole: Path) 
 
 
 def test_readings_are_counted_and_listed(page: Element) -> None:
-    assert "its tables and figures for 8 readings of the text" in page.one("header").words
-    judged = "8 of 8 readings were judged, and the first of them for 6 values of P(n<1) (the map); none was left out."
+    number = len(stored.POLICIES)
+    assert f"its tables and figures for {number} readings of the text" in page.one("header").words
+    points = f"and the first of them at {len(stored.MAP)} points of the map; none was left out."
+    judged = f"{number} of {number} readings were judged, {points}"
     assert judged in page.one("section", id="claims").words
     place = page.one("section", id="readings")
     names = [f"{r.title} ({r.linear.label}, {r.neural.label})" for r in READINGS]
@@ -422,7 +459,7 @@ def test_report_has_accessibility_attributes(either: Path) -> None:
     levels = [int(e.tag[1]) for e in document.walk() if re.fullmatch(r"h\d", e.tag)]
     assert all(later <= earlier + 1 for earlier, later in pairwise(levels))
     assert all("scope" in e.attributes for e in document.all("th"))
-    assert {e.attributes["download"].split(".")[1] for e in document.all("a") if "download" in e.attributes} == {
+    assert {e.attributes["download"].rsplit(".")[-1] for e in document.all("a") if "download" in e.attributes} == {
         "svg",
         "csv",
     }
@@ -451,17 +488,17 @@ def test_missing_parts_are_listed(page: Element, partial: Path) -> None:
         assert {row["claim"] for row in csv.DictReader(file)} == {"C4", "C5"}
     rows = table_in(document, "claims")[1:]
     assert [row[0] for row in rows] == [reading.title for reading in READINGS if reading.key in stored.LINEAR_MODEL]
-    assert all([bool(cell) for cell in row[1:]] == [claim == "C4" for claim in PER_READING] for row in rows)
+    assert all([bool(cell) for cell in row[1:]] == [column == "C4" for column in HEADLINES] for row in rows)
     text = document.one("section", id="claims").words
-    assert "5 of 8 readings were judged. The default" in text
+    assert f"{len(stored.LINEAR_MODEL)} of {len(stored.POLICIES)} readings were judged. The default" in text
     assert "left out" not in text
     assert "the map" not in text
     items = [item.words for item in document.one("section", id="claims").all("li")]
     for item, (name, words) in zip(items, CLAIMS.items(), strict=True):  # no sentence about missing parts
         assert item.endswith(f" {words}.") == (name not in ("C4", "C5"))
     run = document.one("section", id="run").words
-    assert "Replications: 5 of the fast policies; 4 of the fast policies in the map" in run
-    assert "of MP-NUCB in the first reading" not in run
+    assert "figures 3 and 4 in the first; 4 in the map beyond the readings" in run
+    assert "of MP-NUCB in the first two readings" not in run
 
 
 def test_figure_of_a_part_does_not_depend_on_other_parts(whole: Path, partial: Path) -> None:
@@ -480,20 +517,20 @@ def test_listed_replications_are_those_of_the_data(
     monkeypatch.setattr(paper_report, "report_figures", lambda studies: [])
     kept = re.compile(rf"{stored.FIGURE_4_STUDIES.pattern}|{stored.FIGURE_3_STUDIES.pattern}")
     folder = stored.some_studies(whole, tmp_path / "out", kept.fullmatch)
-    stored.rewrite(folder, "S1-slot-played-users-2", lambda rows: rows[rows.replication < 3])
+    stored.rewrite(folder, "S1-slot-played-users-3", lambda rows: rows[rows.replication < 3])
     claim_folder(folder, replace(SIZE, replications=20, neural_fewer=7))
     page = write_report(folder)
     assert page.missing == ["figure1", "figure2", "readings", "map"]
     run = read(folder).one("section", id="run").words
-    assert "Replications: 3 to 5 of the fast policies; 4 of the fast" in run
-    assert "; 2 of MP-NUCB elsewhere and in figure 3, with its diagonal." in run
+    assert "Replications: 3 to 6 of the fast policies in the first two readings, and" in run
+    assert "; 2 of MP-NUCB in the other readings and in figure 3." in run
     found = {one.replications for one in page.claims if (one.claim, one.reading.key) == ("C3", "slot-played")}
     assert found == {3, 2}
 
 
 def test_report_without_results_is_refused(whole: Path, tmp_path: Path) -> None:
     folder = stored.some_studies(whole, tmp_path / "out", lambda name: name == "S1-slot-played-tuning")
-    on = r"out: no part is finished; `idleband reproduce --replications 5 --out .*` continues"
+    on = r"out: no part is finished; `idleband reproduce --replications 6 --out .*` continues"
     with pytest.raises(ib.InputError, match=on):
         write_report(folder)
     assert {p.name for p in folder.iterdir()} == {"reproduction.toml", "studies"}
@@ -504,7 +541,7 @@ def test_small_size_is_called_a_short_version(
 ) -> None:
     first = [e.words for e in page.all("p", **{"class": "note"})]
     assert len(first) == 1
-    assert first[0].startswith("Short version. 110 slots and 5 replications; the paper has 100,000 and five.")
+    assert first[0].startswith("Short version. 110 slots and 6 replications; the paper has 100,000 and five.")
     monkeypatch.setattr(paper_report, "report_figures", lambda studies: [])
     folder = stored.some_studies(whole, tmp_path / "out", stored.FIGURE_4_STUDIES.fullmatch)
     (folder / "reproduction.toml").unlink()

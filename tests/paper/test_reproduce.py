@@ -32,7 +32,7 @@ from tests.paper.stored import SIZE
 from tests.stored_tasks import stored_tasks
 
 TABLES = ("results.parquet", "plays.parquet")
-FIGURE_4 = 5 * 2  # its studies: tuning and betas of five readings
+FIGURE_4 = len(stored.LINEAR_MODEL) * 2  # its studies: tuning and betas
 
 
 def tasks(folder: Path) -> dict[str, bytes]:
@@ -70,15 +70,18 @@ def test_complete_reproduction_has_all_parts(whole: Path) -> None:
     assert {p.name for p in whole.iterdir()} == {
         *("reproduction.toml", "studies", "figures", "report.html", "claims.csv", "claims.md")
     }
-    # readings: baselines and MP-LUCB, MP-NUCB, tuning; five more values of the map; figure 3; figure 4
-    assert len(list((whole / "studies").iterdir())) == 4 * 8 * 3 + 4 * 5 * 2 + 9 * 3 + 5
+    # readings: baselines and MP-LUCB, MP-NUCB, two kinds of tuning; other points of the map; figure 3; figure 4
+    expected = 4 * 4 * len(stored.POLICIES) + 4 * 2 * len(stored.ONLY_IN_MAP) + 5 * 3 + len(stored.LINEAR_MODEL)
+    assert len(list((whole / "studies").iterdir())) == expected
 
 
 def test_stored_choices_are_those_of_the_tuning_studies(whole: Path, studies: StoredStudies) -> None:
-    assert len(studies.choices) == 4 * (8 + 5)
+    assert len(studies.choices) == 4 * (len(stored.POLICIES) + len(stored.ONLY_IN_MAP))
     for (reading, preset), tuning in studies.choices.items():
         assert tuning.beta == stored.beta(whole, reading, preset)
         assert stored.tuned_L(whole, reading, preset) == tuning.L
+        gamma = stored.gamma(whole, reading, preset) if reading in stored.POLICIES else None
+        assert tuning.gamma == gamma
 
 
 def test_processor_time_is_that_of_the_studies(whole: Path, studies: StoredStudies) -> None:
@@ -100,7 +103,8 @@ def test_static_and_contextual_regret_compare_alike(whole: Path) -> None:
 
     expected = gap(stored.baseline, "slot-played", "mp-random")
     for reading in ("slot-played", "rca-sensed", "printed-reward"):
-        np.testing.assert_allclose(gap(stored.proposed, reading, "MP-LUCB"), expected, rtol=0, atol=1e-9)
+        found = gap(stored.proposed, reading, "MP-LUCB")
+        np.testing.assert_allclose(found, expected[: len(found)], rtol=0, atol=1e-9)
     neural = gap(stored.proposed, "slot-played", "MP-NUCB")
     np.testing.assert_allclose(neural, expected[: SIZE.neural], rtol=0, atol=1e-9)
 
@@ -147,12 +151,12 @@ def test_running_again_simulates_nothing(figure4: Path) -> None:
 
 def test_progress_adds_up_to_the_announced_work(tmp_path: Path) -> None:
     """Stored work counts as done, and slots of networks count more than others."""
-    size = Size(horizon=20, replications=2, fewer=2, neural=2, neural_fewer=2, tuning=1)
-    runs = tuning_tasks, linear_tasks, neural_tasks = 19 + 7, 9 * 2 * 4, 9 * 4
+    size = Size(horizon=20, replications=2, fewer=2, fewest=2, neural=2, neural_fewer=2, tuning=1)
+    runs = tuning_tasks, gamma_tasks, linear_tasks, neural_tasks = 19 + 7, 5, 5 * 2 * 4, 5 * 4
     for _ in ("new", "there"):
         recorder = Recorder()
         reproduce(tmp_path / "out", size, ["figure3"], threads=1, progress=recorder)
-        assert recorder.expected == [20 * (tuning_tasks + linear_tasks + 15 * neural_tasks)]
+        assert recorder.expected == [20 * (tuning_tasks + linear_tasks + 17 * neural_tasks) + 10 * 17 * gamma_tasks]
         assert sum(recorder.done) == pytest.approx(recorder.expected[0])
     assert len(tasks(tmp_path / "out")) == sum(runs)
 
@@ -162,16 +166,16 @@ def test_more_replications_extend_the_stored_studies(whole: Path, tmp_path: Path
     wanted = re.compile(f"{stored.FIGURE_3_STUDIES.pattern}|{stored.FIGURE_4_STUDIES.pattern}")
     folder = stored.some_studies(whole, tmp_path / "out", wanted.fullmatch, tasks=True)
     before = tasks(folder)
-    reproduce(folder, replace(SIZE, replications=6), ["figure4"])
+    reproduce(folder, replace(SIZE, replications=7), ["figure4"])
     after = tasks(folder)
     assert before.items() <= after.items()
     new = [name.split("/")[0] for name in after.keys() - before.keys()]
     assert new == ["S1-slot-played-beta"] * (6 + 1)
     studies = StoredStudies(folder)
-    assert studies.size.replications == 6
+    assert studies.size.replications == 7
     assert studies.parts == ["figure3", "figure4"]
-    assert [studies.with_users(MAIN, "MP-LUCB", M).replications for M in (1, 9)] == [5, 5]
-    assert [result.replications for result in studies.with_beta(MAIN)] == [6] * 6
+    assert [studies.with_users(MAIN, "MP-LUCB", M).replications for M in (1, 9)] == [6, 6]
+    assert [result.replications for result in studies.with_beta(MAIN)] == [7] * 6
     assert [result.replications for result in studies.with_beta(SENSED)] == [4] * 6
 
 
@@ -180,13 +184,13 @@ def test_fewer_replications_use_the_first_stored_ones(figure4: Path, studies: St
     found = StoredStudies(figure4)
     assert found.parts == ["figure4"]
     for result, more in zip(found.with_beta(MAIN), studies.with_beta(MAIN), strict=True):
-        assert (result.replications, more.replications) == (2, 5)
+        assert (result.replications, more.replications) == (2, 6)
         assert np.array_equal(result.reward, more.reward[:2])
 
 
 def test_fewer_tuning_replications_choose_the_same_when_run_and_when_stored(tmp_path: Path) -> None:
     """The folder contains more replications than requested."""
-    size = Size(horizon=50, replications=2, fewer=2, neural=2, neural_fewer=2, tuning=4)
+    size = Size(horizon=50, replications=2, fewer=2, fewest=2, neural=2, neural_fewer=2, tuning=4)
     folder = tmp_path / "out"
     reproduce(folder, size, ["figure3"])
     reproduce(folder, replace(size, tuning=1), ["figure3"])
@@ -349,9 +353,18 @@ def test_damaged_study_is_named(whole: Path, tmp_path: Path, name: str, message:
 
 def test_sizes_are_checked() -> None:
     """Intervals need two replications; curves begin at slot 10."""
-    given = {"horizon": "110", "replications": "5", "fewer": 4, "neural": 3, "neural_fewer": 2, "tuning": 1, "seed": 0}
-    assert check_size(**given) == SIZE
-    least = {"horizon": 10, "replications": 2, "fewer": 2, "neural": 2, "neural_fewer": 2, "tuning": 1, "seed": 0}
+    given = {"horizon": "110", "replications": "6", "fewer": 5, "fewest": 4, "neural": 3, "neural_fewer": 2}
+    assert check_size(**given, tuning=1, seed=0) == SIZE
+    least = {
+        "horizon": 10,
+        "replications": 2,
+        "fewer": 2,
+        "fewest": 2,
+        "neural": 2,
+        "neural_fewer": 2,
+        "tuning": 1,
+        "seed": 0,
+    }
     assert check_size(**least) == Size(**least)
     for key, value in [*((key, value - 1) for key, value in least.items()), ("seed", 2**63 - 1)]:
         with pytest.raises(InputError, match=f"--{key} = {value}: must be a whole number from {least[key]} to "):
@@ -363,6 +376,10 @@ def test_sizes_are_checked() -> None:
 WITHOUT = {
     "S3-slot-played-neural": ["figure3", "figure4", "readings", "map"],
     "S3-slot-played-tuning": ["figure3", "figure4"],
+    "S3-slot-played-gamma": ["figure3", "figure4", "readings", "map"],
+    "S1-slot-played-gamma": ["figure4", "readings", "map"],
+    "S2-cosine-gamma": ["figure1", "figure2", "figure3", "figure4", "map"],
+    "S4-none-tuning": ["figure1", "figure2", "figure3", "figure4", "map"],
     "S1-slot-played-tuning": [],
     "S2-rca-sensed": ["figure3", "figure4", "readings", "map"],
     "S1-slot-played-users-7-neural": ["figure1", "figure2", "figure4", "readings", "map"],

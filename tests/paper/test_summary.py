@@ -5,12 +5,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from idleband.paper.claims import CLAIMS, Comparison, Judgement
-from idleband.paper.readings import MAIN, MAP, READINGS, SENSED, Reading
+from idleband.paper.claims import CLAIMS, Comparison, Counts, Judgement
+from idleband.paper.readings import MAIN, MAP, NOISE, READINGS, SENSED, Reading
 from idleband.paper.summary import (
+    COLUMNS,
     MARKS,
     PER_READING,
     SummaryCell,
+    SummaryRow,
     claims_csv,
     in_short,
     map_in_short,
@@ -20,7 +22,10 @@ from idleband.paper.summary import (
 )
 from tests.paper.stored import SIZE
 
-DIFFERENCES = {"holds": [1.0, 1.1, 0.9], "fails": [-1.0, -1.1, -0.9], "undecided": [1.0, -1.0, 0.5]}
+DIFFERENCES = {
+    "holds": [1.0, 1.1, 0.9], "fails": [-1.0, -1.1, -0.9], "undecided": [1.0, -1.0, 0.5], "no effect": [0.0, 0.0, 0.0]
+}  # fmt: skip
+COUNTS = {"holds": (1, 0, 0), "fails": (0, 1, 0), "undecided": (0, 0, 1), "no effect": (0, 0, 1)}
 REFERENCES = {
     "C1": "static or contextual regret",
     "C4": "static or contextual regret",
@@ -33,8 +38,9 @@ def judged(
     claim: str, reading: Reading, role: str, verdict: str, against: str = "tuned", reference: str = ""
 ) -> Judgement:
     comparison = Comparison("in S1", np.array(DIFFERENCES[verdict]))
-    one = Judgement(claim, reading, role, reference or REFERENCES[claim], against, (comparison,), "per slot")
-    assert one.verdict == verdict
+    named = reference or REFERENCES[claim]
+    one = Judgement(claim, reading, role, named, against, (comparison,), "per slot", "", verdict != "no effect")
+    assert (one.verdict, one.counts) == (verdict, COUNTS[verdict])
     return one
 
 
@@ -45,40 +51,61 @@ def both(claim: str, reading: Reading, role: str, tuned: str, textbook: str = ""
     return [*(judged(claim, reading, role, other, a, "another") for a in ("tuned", "textbook")), *shown]
 
 
+def cell(role: str, verdict: str, textbook: str = "") -> SummaryCell:
+    return SummaryCell(role, verdict, Counts(*COUNTS[verdict]), textbook)
+
+
+def shown(row: SummaryRow) -> dict[str, list[SummaryCell]]:
+    """Return the cells of a row by their titles in a terminal, without empty ones."""
+    return {column.short: cells for column, cells in row.items() if cells}
+
+
 def test_summary_has_every_claim_but_the_worked_example() -> None:
+    assert [column.short for column in COLUMNS] == ["C1", "C2s", "C2c", "C3", "C3b", "C4", "C5b"]
     assert PER_READING == ("C1", "C2", "C3", "C3b", "C4", "C5b")
     assert set(PER_READING) | {"C5"} == set(CLAIMS)
     assert set(MARKS) == set(DIFFERENCES)
-    assert len(set(MARKS.values())) == 3
+    assert len(set(MARKS.values())) == 4
 
 
 def test_summary_uses_the_regret_of_the_paper_and_tuned_baselines() -> None:
     claims = [*both("C1", SENSED, "MP-NUCB", "holds", "undecided"), *both("C5b", SENSED, "MP-LUCB", "fails")]
     ((reading, row),) = summary(claims)
     assert reading is SENSED
-    assert row == {
-        "C1": [SummaryCell("MP-NUCB", "holds", "undecided")],
-        "C2": [],
-        "C3": [],
-        "C3b": [],
-        "C4": [],
-        "C5b": [SummaryCell("MP-LUCB", "fails")],
-    }
-    assert [str(cell) for cell in (*row["C1"], *row["C5b"])] == ["holds*", "fails"]
+    assert shown(row) == {"C1": [cell("MP-NUCB", "holds", "undecided")], "C5b": [cell("MP-LUCB", "fails")]}
+    assert [str(cell) for cells in row.values() for cell in cells] == ["holds*, 1 of 1", "fails, 1 of 1 reversed"]
+
+
+def test_summary_has_both_counts_of_c2_and_no_count_without_effect() -> None:
+    claims = [
+        *both("C2", MAIN, "MP-LUCB", "fails"),
+        judged("C2", MAIN, "MP-LUCB", "holds", "tuned", "contextual values"),
+        judged("C4", MAIN, "MP-LUCB", "no effect", ""),
+    ]
+    ((_, row),) = summary(claims)
+    found = {"C2s": cell("MP-LUCB", "fails"), "C2c": cell("MP-LUCB", "holds"), "C4": cell("MP-LUCB", "no effect")}
+    assert shown(row) == {title: [one] for title, one in found.items()}
+    assert str(found["C4"]) == "no effect"
+    assert in_short(claims)["C2"] == (
+        "By the static set: MP-LUCB: fails in 1 of 1 reading."
+        " By the contextual values: MP-LUCB: holds in 1 of 1 reading."
+    )
 
 
 def test_summary_of_c3_uses_all_numbers_of_users() -> None:
     """C3 and C3b: a regret that rises up to M = 5 and falls then does not rise with M."""
-    shown = {("static regret", "M = 1 to 9", "C3"): "fails", ("static regret", "M = 1 to 9", "C3b"): "undecided"}
+    words = {("static regret", "M = 1 to 9", "C3"): "fails", ("static regret", "M = 1 to 9", "C3b"): "undecided"}
     claims = [
-        judged(claim, MAIN, role, shown.get((reference, against, claim), "holds"), against, reference)
+        judged(claim, MAIN, role, words.get((reference, against, claim), "holds"), against, reference)
         for role, against, reference, claim in product(
             ("MP-LUCB", "MP-NUCB"), ("M = 1 to 5", "M = 1 to 9"), ("static regret", "table regret"), ("C3", "C3b")
         )
     ]
     ((_, row),) = summary(claims)
-    assert row["C3"] == [SummaryCell("MP-LUCB", "fails"), SummaryCell("MP-NUCB", "fails")]
-    assert row["C3b"] == [SummaryCell("MP-LUCB", "undecided"), SummaryCell("MP-NUCB", "undecided")]
+    assert shown(row) == {
+        "C3": [cell("MP-LUCB", "fails"), cell("MP-NUCB", "fails")],
+        "C3b": [cell("MP-LUCB", "undecided"), cell("MP-NUCB", "undecided")],
+    }
 
 
 def test_readings_have_a_fixed_order() -> None:
@@ -104,15 +131,17 @@ def test_sentences_count_the_verdicts() -> None:
 
 
 def test_map_is_summarised_in_one_sentence() -> None:
-    words = ("holds", "holds", "undecided", "fails", "fails", "fails")
+    words = ("holds", "holds", "undecided", "fails", "fails", "fails", *["holds"] * (len(MAP) - 6))
     claims = [one for reading, word in zip(MAP, words, strict=True) for one in both("C1", reading, "MP-LUCB", word)]
     claims += [*both("C1", MAIN, "MP-NUCB", "holds"), *both("C1", SENSED, "MP-LUCB", "holds")]
-    assert map_in_short(claims) == (
-        "C1 for MP-LUCB, ranked every slot, played states, from P(n<1) = 0.5 holds, 0.6 holds, 0.7 undecided,"
-        " 0.8 fails, 0.9 fails, 0.97 fails."
+    noisy = "".join(
+        f"; with sigma = {noise:g}: 0.5 holds (1 of 1), 0.7 holds (1 of 1), 0.9 holds (1 of 1)" for noise in NOISE
     )
+    start = "C1 for MP-LUCB, ranked every slot, played states, from P(n<1) = 0.5 holds (1 of 1), 0.6 holds (1 of 1),"
+    least = "0.7 undecided (1 of 1 open), 0.8 fails (1 of 1 reversed), 0.9 fails (1 of 1 reversed),"
+    assert map_in_short(claims) == f"{start} {least} 0.97 fails (1 of 1 reversed){noisy}."
     starred = [*both("C1", MAP[5], "MP-LUCB", "fails", "holds"), *(one for one in claims if one.reading is not MAP[5])]
-    assert map_in_short(starred).endswith(" 0.9 fails, 0.97 fails*.")
+    assert map_in_short(starred) == f"{start} {least} 0.97 fails* (1 of 1 reversed){noisy}."
 
 
 @pytest.mark.parametrize("missing", [0, 2, 5])
@@ -126,6 +155,6 @@ def test_summary_without_verdicts_contains_the_worked_example() -> None:
     assert summary([]) == []
     assert map_in_short([]) == ""
     _, worked = claims_csv([]).splitlines()
-    assert worked.startswith("C5,,,,worked example,,holds,,,with 5 and 5 ")
-    assert "| C5b |" in summary_markdown([], SIZE)
+    assert worked.startswith("C5,,,,,worked example,,holds,,,,,,with 5 and 5 ")
+    assert "| C5b (our reading) |" in summary_markdown([], SIZE)
     assert "C5: Holds: with 5 and 5" in summary_text([])

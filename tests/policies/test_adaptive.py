@@ -1,4 +1,4 @@
-"""MP-Adaptive and MP-Adaptive-LUCB: what they predict, whom they trust, and what they select."""
+"""MP-Adaptive and MP-Adaptive-LUCB: predictions, weights of the predictors, and selections."""
 
 from typing import Any
 
@@ -75,7 +75,7 @@ def test_index_is_that_of_mp_belief_where_the_chain_is_trusted(markov: tuple[Sta
     trust[0] = 1.0
     station.choose()
     trust[0] = before
-    pays, chains = station.state.pays, station.state.chains
+    pays, chains = station.state.rewards.pays, station.state.chains
     expected = [belief_state.play_index(station.setup, chains, k, -1, pays) for k in range(5)]
     np.testing.assert_allclose(station.slot.indices, expected, atol=0.002)  # logits are limited to those of 0.001
 
@@ -109,7 +109,7 @@ def test_more_is_earned_than_by_belief_where_channels_change_together() -> None:
     assert adaptive > stay - 0.005
 
 
-def test_groups_of_channels() -> None:
+def test_channels_are_grouped_by_their_last_observation() -> None:
     station = Station("mp-adaptive", K=4, M=2)
     played = station.play([1, 1, 0, 0])
     station.choose()
@@ -146,7 +146,7 @@ def test_old_feedback_changes_no_prediction() -> None:
     assert station.state.chains.last_observation.state[0] == 1
 
 
-def test_sensed_states_decide() -> None:
+def test_sensed_idle_channels_are_selected() -> None:
     station = Station("mp-adaptive", K=4, M=2)
     for _ in range(50):
         station.play([1, 1, 0, 0])
@@ -159,7 +159,7 @@ def test_prior_of_rewards_is_shared_between_channels() -> None:
     only = np.array([True, False, False])
     for _ in range(300):
         station.play([1, 1, 1], available=only)
-    assert station.state.pays[2, 1] > 0.95
+    assert station.state.rewards.pays[2, 1] > 0.95
 
 
 def test_switching_cost_favours_channels_played_in_the_slot_before() -> None:
@@ -223,3 +223,36 @@ def test_contexts_are_used_by_mp_adaptive_lucb() -> None:
         right.append(n[picks[0]] < 1.0)
         station.learn(picks[0], 1, n[picks[0]])
     assert np.mean(right[300:]) > 0.7  # channel 0 whenever it pays, and channel 1 pays half of the time otherwise
+
+
+def weight_after(perturbation: Any) -> float:
+    """Return the weight of the linear model in MP-Adaptive-LUCB after 600 slots of three channels that are idle."""
+    station = Station(
+        "mp-adaptive-lucb", K=3, M=1, scenario={"context": {"dimension": 1}, "perturbation": {"theta": [0.0]}}
+    )
+    rng = np.random.default_rng(3)
+    for _ in range(600):
+        x = rng.random((3, 1))
+        k = int(station.choose(x=x)[0])
+        station.learn(k, 1, float(perturbation(x[k, 0])))
+    return float(station.state.linear_weight[0])
+
+
+def test_the_linear_model_has_weight_where_it_predicts_rewards() -> None:
+    """It does if the sign of 1 - n follows from x; it has little where n is random and its errors are large."""
+    assert weight_after(lambda x: 2.0 * x) > 0.99
+    rng = np.random.default_rng(4)
+    assert weight_after(lambda x: rng.choice([0.0, 50.0, 0.9, 0.99])) < 0.3
+
+
+def test_late_feedback_does_not_move_the_weight_of_the_linear_model() -> None:
+    station = Station("mp-adaptive-lucb", K=2, M=1)
+    station.choose()
+    late = station.slot
+    station.choose()
+    newest, station.slot = station.slot, late
+    station.learn(0, 1, 0.0)
+    assert station.state.linear_weight[0] == 0.5
+    station.slot = newest
+    station.learn(0, 1, 0.0)
+    assert station.state.linear_weight[0] != 0.5

@@ -276,23 +276,24 @@ def test_playground_runs_with_other_worlds(service: str, page: Tab) -> None:
     """Dwell times, shocks, regime change and sensing errors are in the link where they differ from the defaults."""
     open_playground(page, f"{service}/playground#slots=100&replications=1&{POLICIES}")
     assert "dwell" not in page.value("location.hash")
-    for field, value in (("dwell", "bursty"), ("shocks", "on"), ("errors", "0.1")):
+    for field, value in (("dwell", "bursty"), ("shocks", "on"), ("errors", "0.1"), ("noise", "0.2")):
         page.fill(f"#{field}", value)
     assert "many short" in page.text("#dwell-note").lower()
     link = page.value("location.href")
-    assert "dwell=bursty&shocks=on&errors=0.1" in link
+    assert "dwell=bursty&shocks=on&errors=0.1&noise=0.2" in link
     run_to_the_end(page)
     assert page.text("#run-of").startswith(
-        "Scenario S1, bursty dwell times, common shocks, sensing errors 0.1, linear perturbation, 5 users"
+        "Scenario S1, bursty dwell times, common shocks, sensing errors 0.1, linear perturbation with noise 0.2, 5"
     )
     page.call("Page.navigate", url="about:blank")
     open_playground(page, link)
     assert page.value(
-        "['dwell', 'shocks', 'change', 'errors'].map((id) => document.getElementById(id).value).join()"
-    ) == ("bursty,on,off,0.1")
+        "['dwell', 'shocks', 'change', 'errors', 'noise'].map((id) => document.getElementById(id).value).join()"
+    ) == ("bursty,on,off,0.1,0.2")
     for field, value, line in (
         ("change", "on", "Regime change: needs geometric dwell times."),
         ("errors", "0.5", "Sensing errors: must be a number from 0 to 0.3."),
+        ("noise", "0.6", "Noise: must be a number from 0 to 0.5."),
     ):
         valid = page.value(f"document.querySelector('#{field}').value")
         page.fill(f"#{field}", value)

@@ -97,6 +97,13 @@ def test_one_probability_is_used_for_both_sensing_errors() -> None:
     assert of(sensing_errors=0).scenario.sensing_errors is None
 
 
+def test_noise_of_the_perturbation() -> None:
+    for kind in ("linear", "quadratic", "cosine"):
+        perturbation = of(perturbation=kind, noise=0.5).scenario.perturbation
+        assert (perturbation.kind, perturbation.noise, perturbation.clear) == (kind, 0.5, 0.7)
+    assert of(noise=0).scenario.perturbation == of(scenario="S1").scenario.perturbation
+
+
 def test_regimes_change_in_the_middle_of_the_run() -> None:
     run = of(scenario="S1", regime_change=True, shocks=True, horizon=1000)
     regimes, p01 = run.scenario.regimes, PRESETS["S1"].p01
@@ -120,12 +127,14 @@ def test_settings_of_the_channels_can_be_combined() -> None:
         ({"dwell": "weibull"}, "Invalid enum value 'weibull' - at `$.dwell`"),
         ({"sensing_errors": 0.31}, "Expected `float` <= 0.3 - at `$.sensing_errors`"),
         ({"sensing_errors": "some"}, "Expected `float`, got `str` - at `$.sensing_errors`"),
+        ({"noise": 0.6}, "Expected `float` <= 0.5 - at `$.noise`"),
+        ({"noise": 0.1, "perturbation": "none"}, "scenario.perturbation.noise: not used where kind is none"),
         ({"shocks": 1}, "Expected `bool`, got `int` - at `$.shocks`"),
         ({"regime_change": True, "dwell": "bursty"}, "regime_change: needs geometric dwell times; dwell is bursty"),
         ({"dwell": "bursty", "p01": 1e-12}, "scenario.dwell.bad.mean, channel 0 = "),
     ],
 )
-def test_bad_worlds_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
+def test_invalid_channel_settings_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises((InputError, msgspec.ValidationError)) as refused:
         of(**changes)
     assert str(refused.value).startswith(message)

@@ -32,7 +32,7 @@ from idleband.allocator.settings import Settings
 from idleband.allocator.supervisor import SETTLE_TIMEOUT, Supervisor
 from idleband.arrays import Floats, Ints
 from idleband.channels import channel_indices, channel_label
-from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError, shown
+from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError, counted, shown
 from idleband.kernels import compile
 from idleband.kernels.interrupt import interruptible
 from idleband.kernels.packed_state import PackedState, pack
@@ -195,7 +195,7 @@ class AllocatorCore:
         return picks[:count]
 
     def _perturbations(self, request: DecideRequest) -> Floats:
-        """Return the perturbations that the scenario's model computes from the contexts, for an oracle."""
+        """Return the perturbations, without noise, that the scenario's model computes from contexts, for an oracle."""
         scenario, theta = self.settings.built_scenario, self.settings.theta(request.slot)
         assert scenario is not None  # the settings of an oracle have a scenario
         model = scenario.perturbation.model
@@ -319,8 +319,9 @@ class AllocatorCore:
         try:
             return self.records[request_id]
         except (KeyError, TypeError):
+            slots = counted(self.settings.patience, "slot")
             raise UnknownRequestError(
-                f"request_id = {shown(request_id)}: no decision of the last {self.settings.patience} slots has it"
+                f"request_id = {shown(request_id)}: no decision of the last {slots} has it"
             ) from None
 
     def is_late(self, request_id: RequestId) -> bool:

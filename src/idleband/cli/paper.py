@@ -24,7 +24,7 @@ def reproduce(options: argparse.Namespace) -> None:
             raise unknown("part", part, PARTS)
     values = asdict(QUICK if options.quick else Size()) | {"seed": options.seed}
     if options.replications is not None:
-        values |= dict.fromkeys(("replications", "fewer", "neural", "neural_fewer"), options.replications)
+        values |= dict.fromkeys(("replications", "fewer", "fewest", "neural", "neural_fewer"), options.replications)
     size = check_size(where="--", **values)
     out = output_folder(options, "paper-quick" if options.quick else "paper")
     start = perf_counter()

@@ -6,16 +6,20 @@
     C3b the same for the regret divided by M, as figure 1 shows it
     C4  neither a small nor a large beta is best in S1
     C5  the structure of sub-optimal plays matters, not only their number: the worked example of section V-C
-    C5b their sub-optimal plays have the more reasonable structure, as section V-C claims: each costs less
+    C5b our own reading of "select sub-optimal arms in a more reasonable way" (section V-C): each of their sub-optimal
+        plays costs less
 
-A claim is a list of comparisons, each a paired difference over replications on the same sample paths. It *holds* if
-every comparison agrees with it at the 5% level: a conjunction needs no correction. It *fails* if at least one
-comparison is reversed at the 5% level after Holm's correction over all comparisons of the claim. Otherwise it is
-*undecided*.
+A claim is a list of comparisons, each a paired difference over replications on the same sample paths. A comparison
+*agrees* with the claim if it is positive at the 5% level, it is *reversed* if it is negative at the 5% level after
+Holm's correction over all comparisons of the claim, and otherwise it is *open*. A claim *holds* if every comparison
+agrees: a conjunction needs no correction. It *fails* if at least one is reversed. Otherwise it is *undecided*. The
+verdict on a claim about a parameter is *no effect* if the parameter changes nothing: between all of its values the
+judged quantity differs in no replication by more than 1e-9 of the reward.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +44,8 @@ from idleband.simulation.result import Result
 from idleband.simulation.statistics import Interval, p_value, paired_difference
 
 LEVEL = 0.05
-HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
+HOLDS, FAILS, UNDECIDED, NO_EFFECT = "holds", "fails", "undecided", "no effect"
+SAME = 1e-9  # differences below this share of the reward are rounding errors
 PAPERS_REPLICATIONS = 5
 
 CLAIMS = {
@@ -50,7 +55,7 @@ CLAIMS = {
     "C3b": "regret divided by M rises with M in S1",
     "C4": "neither a small nor a large beta is best in S1",
     "C5": "the structure of sub-optimal plays matters, not only their number (the worked example)",
-    "C5b": "the structure of their sub-optimal plays is more reasonable: each costs less",
+    "C5b": 'each of their sub-optimal plays costs less (our own reading of "a more reasonable way")',
 }
 
 
@@ -68,6 +73,25 @@ class Comparison(NamedTuple):
         return Comparison(self.what, self.differences[:replications])
 
 
+class Counts(NamedTuple):
+    """How many comparisons of a claim agree with it, are reversed, or are open."""
+
+    agree: int
+    reversed: int
+    open: int
+
+    def __str__(self) -> str:
+        """Return the counts in words; those that are not named agree.
+
+        >>> [str(Counts(*numbers)) for numbers in ((16, 0, 0), (13, 0, 3), (13, 1, 2))]
+        ['16 of 16', '3 of 16 open', '1 of 16 reversed, 2 open']
+        """
+        total = f"of {sum(self)}"
+        if self.reversed:
+            return f"{self.reversed} {total} reversed" + f", {self.open} open" * bool(self.open)
+        return f"{self.open} {total} open" if self.open else f"{self.agree} {total}"
+
+
 class Judgement(NamedTuple):
     """A verdict with the comparisons that lead to it."""
 
@@ -79,17 +103,28 @@ class Judgement(NamedTuple):
     comparisons: tuple[Comparison, ...]
     unit: str  # of the differences
     note: str = ""
+    effect: bool = True  # whether the parameter that the claim is about changes anything
 
     @property
     def verdict(self) -> str:
-        return verdict(self.comparisons)
+        return verdict(self.comparisons) if self.effect else NO_EFFECT
+
+    @property
+    def counts(self) -> Counts:
+        agree, contrary = sum(map(_agrees, self.comparisons)), len(reversals(self.comparisons))
+        return Counts(agree, contrary, len(self.comparisons) - agree - contrary)
+
+    @property
+    def outcome(self) -> str:
+        """The verdict with its counts."""
+        return f"{self.verdict}, {self.counts}" if self.effect else NO_EFFECT
 
     @property
     def verdict_of_five(self) -> str:
         """The verdict from the first five replications, as many as the paper has; empty where there are no more."""
         if self.replications <= PAPERS_REPLICATIONS:
             return ""
-        return verdict([c.first(PAPERS_REPLICATIONS) for c in self.comparisons])
+        return verdict([c.first(PAPERS_REPLICATIONS) for c in self.comparisons]) if self.effect else NO_EFFECT
 
     @property
     def replications(self) -> int:
@@ -98,7 +133,9 @@ class Judgement(NamedTuple):
     @property
     def why(self) -> str:
         """One sentence about the comparison that decides."""
-        total, found = len(self.comparisons), self.verdict
+        if not self.effect:
+            return f"{self.note}."
+        total, found = len(self.comparisons), verdict(self.comparisons)
         deciding: Sequence[Comparison] = self.comparisons
         if found == FAILS:
             deciding = reversals(self.comparisons)
@@ -243,7 +280,7 @@ def up_to(M: int) -> str:
 
 
 def c3(stored: StoredStudies) -> list[Judgement]:
-    """Judge each step from M to M + 1: up to the five users of the paper, and up to M = K - 1."""
+    """Judge each step from one M to the next: up to the five users of the paper, and up to M = K - 1."""
     return [
         Judgement(
             "C3" if total else "C3b", reading, role, f"{reference} regret", up_to(last),
@@ -266,7 +303,7 @@ def _steps(
     }
     R = min(map(len, regret.values()))
     regret = {M: values[:R] for M, values in regret.items()}
-    return [Comparison(f"from M = {M} to {M + 1}", regret[M + 1] - regret[M]) for M in regret if M + 1 in regret]
+    return [Comparison(f"from M = {M} to {N}", regret[N] - regret[M]) for M, N in pairwise(regret)]
 
 
 # --- C4: beta --------------------------------------------------------------------------------------------------------
@@ -276,6 +313,7 @@ def c4(stored: StoredStudies, reading: Reading) -> list[Judgement]:
     """Compare an inner beta, chosen in the tuning study, with both ends of the grid in the reported study."""
     inner = stored.inner_beta(reading, FIGURE_3_4_SCENARIO)
     results = dict(zip(GRID, stored.with_beta(reading), strict=True))
+    reward = np.abs([per_slot("reward")(result) for result in results.values()]).max(axis=0)  # (R,)
     found = []
     for name, column in REGRETS:
         regret = {beta: per_slot(column)(result) for beta, result in results.items()}
@@ -283,7 +321,13 @@ def c4(stored: StoredStudies, reading: Reading) -> list[Judgement]:
             Comparison(f"of beta = {inner:g} over beta = {end:g}", regret[end] - regret[inner])
             for end in (GRID[0], GRID[-1])
         )
-        found.append(Judgement("C4", reading, LINEAR, name, "", comparisons, "per slot"))
+        values = np.array(list(regret.values()))  # (betas, R)
+        effect = bool(np.any(np.ptp(values, axis=0) > SAME * reward))
+        if effect:
+            note = f"the means of the {len(GRID)} betas lie within {np.ptp(values.mean(axis=1)):.2g} per slot"
+        else:
+            note = f"the {len(GRID)} betas give the same regret in every replication"
+        found.append(Judgement("C4", reading, LINEAR, name, "", comparisons, "per slot", note, effect))
     return found
 
 

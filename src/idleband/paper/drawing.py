@@ -1,13 +1,14 @@
 """Drawing of the figures of the report from their tables: wide, and narrow for a phone."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idleband.paper.plan import FIGURE_3, FIGURE_3_USERS
 from idleband.paper.readings import (
     GRID,
     LINEAR,
     NEURAL,
+    NOISE,
     PROPOSED,
     SCENARIOS,
     SENSED,
@@ -282,7 +283,27 @@ def draw_betas(table: "pandas.DataFrame", narrow: bool) -> "Figure":
     return figure
 
 
-AGAINST: dict[str, tuple[Any, str]] = {TUNED: ("-", "o"), TEXTBOOK: ((0, (5, 1.5)), "s")}
+class MapLine(NamedTuple):
+    """A line of the map: noise, baselines, and its looks."""
+
+    noise: float
+    against: str
+    colour: str
+    dash: Any
+    marker: str
+
+
+# Without noise against tuned and textbook baselines, with noise against tuned ones.
+MAP_LINES = (
+    MapLine(0.0, TUNED, "#0067a5", "-", "o"),
+    MapLine(0.0, TEXTBOOK, "#a64d86", (0, (5, 1.5)), "s"),
+    *(
+        MapLine(noise, TUNED, *looks)
+        for noise, looks in zip(
+            NOISE, (("#00805f", (0, (6, 1.5, 1, 1.5)), "^"), ("#c84e00", (0, (1, 1.4)), "v")), strict=True
+        )
+    ),
+)
 
 
 def draw_map(table: "pandas.DataFrame", narrow: bool) -> "Figure":
@@ -290,17 +311,15 @@ def draw_map(table: "pandas.DataFrame", narrow: bool) -> "Figure":
     across = 2 if narrow else 4
     down = 4 // across
     figure, grid = _new(
-        4.6 if narrow else 11.5, 1.9, down, across, top=0.6 + 0.15 * narrow, gap=(0.2, 0.4), sharex=True, sharey=True
+        4.6 if narrow else 11.5, 1.9, down, across, top=0.6 + 0.45 * narrow, gap=(0.2, 0.4), sharex=True, sharey=True
     )
     for place, preset in enumerate(SCENARIOS):
         axes = grid[place // across, place % across]
-        for (against, (dash, marker)), colour in zip(
-            AGAINST.items(), (STYLES[LINEAR][0], STYLES["rca-m"][0]), strict=True
-        ):
-            line = table[(table.scenario == preset) & (table.against == against)]
+        for noise, against, colour, dash, marker in MAP_LINES:
+            line = table[(table.scenario == preset) & (table.noise == noise) & (table.against == against)]
             axes.plot(
                 line.clear, line.margin, color=colour, linestyle=dash, linewidth=1.6, marker=marker, markersize=5,
-                label=f"over the best baseline, {against}",
+                label=f"over the best baseline, {against}" + f", sigma = {noise:g}" * bool(noise),
             )  # fmt: skip
             axes.fill_between(line.clear, line.low, line.high, color=colour, alpha=0.2, linewidth=0)
             level = line[(line.low <= 0) & (line.high >= 0)]

@@ -10,7 +10,6 @@ import numpy as np
 
 from idleband.paper.claims import per_slot
 from idleband.paper.drawing import (
-    AGAINST,
     COUNTS,
     GENIE,
     REFERENCES,
@@ -26,9 +25,10 @@ from idleband.paper.readings import (
     GRID,
     LINEAR,
     MAP,
-    MAP_CLEAR,
+    NOISE,
     SCENARIOS,
     SENSED,
+    TEXTBOOK,
     TUNED,
     Reading,
 )
@@ -226,7 +226,7 @@ def figure3(stored: StoredStudies) -> ReportFigure:
         "figure3",
         "Figure 3. Regret against the number of users M, scenario S1",
         f"R(T) / ln T at T = {stored.size.horizon:,}, total (upper row) and divided by M (lower row), mean and 95%"
-        " interval; MP-NUCB with the diagonal of its matrix. The claim is that every line rises from left to right."
+        " interval. The claim is that every line rises from left to right."
         " With ten channels there is less choice as M grows, and none at M = 10.",
         f"Six panels. Total regret against the best fixed channels, divided by ln T. {ends}.",
         table,
@@ -280,22 +280,23 @@ def the_map(stored: StoredStudies) -> ReportFigure:
     """Return the map: the margin of MP-LUCB against P(n < 1)."""
     reward = per_slot("reward")
     rows = []
-    for clear, reading in zip(MAP_CLEAR, MAP, strict=True):
+    for reading in MAP:
+        point = {"clear": reading.settings.clear, "noise": reading.settings.noise}
         for preset in SCENARIOS:
             own = stored.proposed(reading, preset, LINEAR)
-            for against in AGAINST:
+            for against in (TUNED, TEXTBOOK):
                 others = [stored.baseline(reading, preset, name, tuned=against == TUNED) for name in BASELINES]
                 best = max(others, key=lambda result: float(reward(result).mean()))
                 rows.append(
-                    {"scenario": preset, "clear": clear, "against": against, "label": own.label, "best": best.label}
+                    {"scenario": preset, **point, "against": against, "label": own.label, "best": best.label}
                     | _measured("margin", paired_difference(reward(own), reward(best)))
                 )
     table = _frame(rows)
     tuned = table[table.against == TUNED]
     ends = ". ".join(
-        f"{preset}: "
-        + ", ".join(f"{row.clear:g} {row.margin:+.3f}" for row in tuned[tuned.scenario == preset].itertuples())
-        for preset in SCENARIOS
+        f"{preset}{f', sigma = {noise:g}' * bool(noise)}: "
+        + ", ".join(f"{row.clear:g} {row.margin:+.3f}" for row in line.itertuples())
+        for (preset, noise), line in tuned.groupby(["scenario", "noise"])
     )
     return ReportFigure(
         "map",
@@ -305,8 +306,10 @@ def the_map(stored: StoredStudies) -> ReportFigure:
         " hollow marks where they contain zero. On the left, perturbations are common and predicting them is useful; on"
         " the right they are rare, and MP-LUCB earns less. In S1 and S4, whose states are correlated over time, most of"
         " the difference is there without any perturbation as well (the last reading): MP-UCB with a wide confidence"
-        " interval earns more than the best fixed channels, and MP-LUCB, which ranks by long-run means, does not.",
-        f"Four panels. Margin over the best tuned baseline, for each P(n<1). {ends}.",
+        " interval earns more than the best fixed channels, and MP-LUCB, which ranks by long-run means, does not."
+        + " Lines with sigma: the perturbation has a standard deviation of sigma around theta . x."
+        * bool(NOISE),
+        f"Four panels. Margin over the best tuned baseline, at each P(n<1). {ends}.",
         table,
         draw_map,
     )

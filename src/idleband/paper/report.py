@@ -19,6 +19,7 @@ from idleband.errors import InputError
 from idleband.paper import figures
 from idleband.paper.claims import (
     CLAIMS,
+    NO_EFFECT,
     PAPERS_REPLICATIONS,
     Judgement,
     WorkedExample,
@@ -31,15 +32,15 @@ from idleband.paper.parts import PARTS
 from idleband.paper.plan import COST, QUICK, SMALLER, Size, TunedParameters
 from idleband.paper.readings import (
     CLEAR,
+    GAMMA_GRID,
     GRID,
     MAP,
-    MAP_CLEAR,
     READINGS,
     SCENARIOS,
     Reading,
 )
 from idleband.paper.stored import StoredStudies
-from idleband.paper.summary import MARKS, PER_READING, claims_csv, in_short, map_in_short, summary, summary_markdown
+from idleband.paper.summary import COLUMNS, MARKS, claims_csv, in_short, map_in_short, summary, summary_markdown
 from idleband.reporting.html import render
 from idleband.scenario.build import scenario
 from idleband.scenario.presets import PRESETS
@@ -170,7 +171,8 @@ def _html(stored: StoredStudies, claims: list[Judgement], drawn: list[_RenderedF
         parts=PARTS,
         run=_what_was_run(stored),
         claims=CLAIMS,
-        per_reading=PER_READING,
+        columns=COLUMNS,
+        no_effect=NO_EFFECT,
         summary=summary(claims),
         short=in_short(claims),
         map_in_short=map_in_short(claims),
@@ -178,7 +180,7 @@ def _html(stored: StoredStudies, claims: list[Judgement], drawn: list[_RenderedF
         marks=MARKS,
         shown=drawn,
         readings=READINGS,
-        map_clear=MAP_CLEAR,
+        map_points=len(MAP),
         clear=CLEAR,
         scenarios=SCENARIOS,
         presets=PRESETS,
@@ -186,6 +188,7 @@ def _html(stored: StoredStudies, claims: list[Judgement], drawn: list[_RenderedF
         example=WorkedExample(tuple(worked_example())),
         choices=_choices(stored),
         grid=GRID,
+        gamma_grid=GAMMA_GRID,
     )
 
 

@@ -13,17 +13,17 @@ from idleband.paper.plan import (
     PlannedStudy,
     Size,
     TunedParameters,
-    chosen,
+    choices_from,
     reported_of,
     tuning_of,
-    tuning_study,
+    tuning_studies,
 )
-from idleband.paper.readings import GRID, TUNED_BASELINES, Reading
+from idleband.paper.readings import GAMMA_GRID, GRID, TUNED_BASELINES
 from idleband.paper.stored import planned_part
 from idleband.progress import SILENT, Progress
 from idleband.simulation.precompile import compiled_ahead
 
-NETWORK = "mp-nucb"  # its variants share its machine code
+NEURAL_POLICY = "mp-nucb"  # its variants share its machine code
 
 
 def reproduce(
@@ -39,11 +39,10 @@ def reproduce(
     Progress is measured in slots of a fast policy. All work is announced at the start; stored work counts as done.
     """
     claim_folder(out, size)
-    tuned = list(dict.fromkeys(pair for part in parts for pair in tuning_of(part)))
-    tuning = {pair: tuning_study(size, *pair) for pair in tuned}
+    tuning = tuning_studies(size, parts)
     # The tuned values are not known yet, but the number of policies is, except for a textbook value that is chosen.
-    guess = {(reading.key, preset): _any_choice(reading) for reading, preset in tuned}
-    progress.expect(sum(_slots(planned) for planned in [*tuning.values(), *_reported(size, parts, guess)]))
+    guessed = _reported(size, parts, any_choices(parts))
+    progress.expect(sum(_slots(planned) for planned in [*tuning, *guessed]))
 
     def run_all(planned: Sequence[PlannedStudy], compiling: Progress) -> list[Study]:
         requests = [
@@ -51,13 +50,13 @@ def reproduce(
         ]
         return run_experiments(requests, threads=threads, progress=compiling)
 
-    with _network_ahead(out, _reported(size, parts, guess)) as wait:
-        studies = run_all(list(tuning.values()), progress)
-        choices: Choices = {
-            (reading.key, preset): chosen(reading, planned_part(planned, study))
-            for ((reading, preset), planned), study in zip(tuning.items(), studies, strict=True)
+    with _network_ahead(out, [*tuning, *guessed]) as wait:
+        compiling = _Waiting(progress, wait)
+        found = {
+            one.folder: planned_part(one, study) for one, study in zip(tuning, run_all(tuning, compiling), strict=True)
         }
-        run_all(_reported(size, parts, choices), _Waiting(progress, wait))
+        choices = choices_from(size, parts, lambda planned: found[planned.folder])
+        run_all(_reported(size, parts, choices), compiling)
 
 
 class _Weighted(Progress):
@@ -84,23 +83,26 @@ class _Waiting(Progress):
     def compiling(self, policy: str) -> None:
         """Wait where the policy is a network."""
         self.progress.compiling(policy)
-        if policy.startswith(NETWORK):
+        if policy.startswith(NEURAL_POLICY):
             self.wait()
 
 
 def _network_ahead(out: Path, planned: Sequence[PlannedStudy]) -> contextlib.AbstractContextManager[Callable[[], None]]:
-    """Compile MP-NUCB in a second process: it takes longest to compile and is needed last."""
+    """Compile MP-NUCB in a second process: it takes longest to compile and is needed last of the tuning."""
     if all((out / STUDIES / one.folder / "manifest.json").exists() for one in planned if one.cost > 1):
         return contextlib.nullcontext(lambda: None)
-    return compiled_ahead(NETWORK)
+    return compiled_ahead(NEURAL_POLICY)
 
 
-def _any_choice(reading: Reading) -> TunedParameters:
-    return TunedParameters(GRID[0], {} if reading.paths else dict.fromkeys(TUNED_BASELINES, GRID[0]))
+def any_choices(parts: Sequence[str]) -> Choices:
+    """Return a guess of the tuned parameters that gives as many policies as the tuned ones."""
+    pairs = dict.fromkeys(pair for part in parts for pair in tuning_of(part))
+    guess = TunedParameters(GRID[0], dict.fromkeys(TUNED_BASELINES, GRID[0]), GAMMA_GRID[0])
+    return {(reading.key, preset): guess for reading, preset in pairs}
 
 
 def _reported(size: Size, parts: Sequence[str], choices: Choices) -> list[PlannedStudy]:
-    """Return the reported studies, each once: fast ones first, while MP-NUCB is compiled, then the longest."""
+    """Return the reported studies, each once: fast ones first, then MP-NUCB."""
     planned = {one.folder: one for part in parts for one in reported_of(size, part, choices)}
     return sorted(planned.values(), key=lambda one: (one.cost > 1, -one.cost))
 

@@ -16,10 +16,10 @@ from idleband.paper.plan import (
     Choices,
     PlannedStudy,
     baseline_policies,
-    baselines_of,
-    chosen,
+    choices_from,
     figure3_study,
     figure4_study,
+    gamma_tuning_of,
     inner_beta,
     linear_study,
     neural_study,
@@ -27,7 +27,7 @@ from idleband.paper.plan import (
     tuning_of,
     tuning_study,
 )
-from idleband.paper.readings import BASELINES, LINEAR, NEURAL, PROPOSED, Reading
+from idleband.paper.readings import BASELINES, LINEAR, NEURAL, PROPOSED, Reading, baselines_of, tuned_in
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.simulation.result import Result
 
@@ -63,9 +63,7 @@ class StoredStudies:
     @cached_property
     def choices(self) -> Choices:
         """Tuned parameters of each reading and scenario whose tuning study is stored."""
-        pairs = dict.fromkeys(pair for part in PARTS for pair in tuning_of(part))
-        found = {pair: self.study(tuning_study(self.size, *pair)) for pair in pairs}
-        return {(pair[0].key, pair[1]): chosen(pair[0], study) for pair, study in found.items() if study is not None}
+        return choices_from(self.size, PARTS, self.study)
 
     @cached_property
     def parts(self) -> list[str]:
@@ -73,7 +71,9 @@ class StoredStudies:
         return [part for part in PARTS if self._has(part)]
 
     def _has(self, part: str) -> bool:
-        if any((reading.key, preset) not in self.choices for reading, preset in tuning_of(part)):
+        tuned = [self.choices.get((reading.key, preset)) for reading, preset in tuning_of(part)]
+        networks = [self.choices.get((reading.key, preset)) for reading, preset in gamma_tuning_of(part)]
+        if None in tuned or any(one is None or one.gamma is None for one in networks):
             return False
         # Look up all studies, so that `used` does not depend on which of them is missing.
         return None not in [self.study(planned) for planned in reported_of(self.size, part, self.choices)]
@@ -87,7 +87,8 @@ class StoredStudies:
     def proposed(self, reading: Reading, preset: str, role: str) -> Result:
         """Return the result of MP-LUCB or MP-NUCB in a reading."""
         if role == NEURAL:
-            return self._result(neural_study(self.size, reading, preset), reading.neural)
+            planned = neural_study(self.size, reading, preset, self.choices)
+            return self._result(planned, planned.experiment.policies[0])
         assert role == LINEAR
         planned = linear_study(self.size, reading, preset, self.choices)
         return self._result(planned, planned.experiment.policies[-1])
@@ -101,7 +102,7 @@ class StoredStudies:
     def baseline(self, reading: Reading, preset: str, name: str, *, tuned: bool = True) -> Result:
         """Return the result of a baseline on the sample paths of a reading."""
         owner = baselines_of(reading)
-        pair = baseline_policies(self.choices[owner.key, preset].L)[name]
+        pair = baseline_policies(self.choices[tuned_in(reading).key, preset].L)[name]
         return self._result(linear_study(self.size, owner, preset, self.choices), pair[0 if tuned else 1])
 
     def with_users(self, reading: Reading, role: str, M: int) -> Result:

@@ -7,7 +7,7 @@ import numpy as np
 from idleband.arrays import Floats
 from idleband.policies.protocol import Setup, Truth
 from idleband.scenario.scenario import Scenario, once
-from idleband.scenario.upper_bound import levels, padded, padded_transition
+from idleband.scenario.upper_bound import NOISE_STEPS, levels, padded, padded_transition
 
 
 def setup_of(scenario: Scenario, params: Any) -> Setup:
@@ -41,7 +41,7 @@ def _setup_without_parameters(scenario: Scenario) -> Setup:
 
 def truth_of(scenario: Scenario, theta: Floats, means: Floats) -> Truth:
     """Return the true parameters of a scenario in one replication. Its arrays must not be changed."""
-    ends, probability, pay = levels(scenario, theta)
+    ends, probability, pay = levels(scenario, theta, NOISE_STEPS // 2)  # an oracle knows where f lies in its level
     transition, stationary = _chains(scenario)
     return Truth(
         P=transition,
@@ -50,6 +50,7 @@ def truth_of(scenario: Scenario, theta: Floats, means: Floats) -> Truth:
         pay=pay,
         level_probability=probability,
         level_end=ends,
+        noise=scenario.perturbation.noise,
     )
 
 

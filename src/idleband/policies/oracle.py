@@ -7,14 +7,22 @@
     genie               the M largest rewards of the slot; no policy earns more
 
 The first two are equation 2 of Li, Li, Lu, Liu and Jin 2026 without and with contexts, as policies. The myopic policy
-is optimal for identical positively correlated channels (Ahmad, Liu, Javidi, Zhao and Krishnamachari, "Optimality of
-myopic sensing in multichannel opportunistic access", IEEE-IT 2009), and the Whittle index is close to optimal for
-others (Liu and Zhao, "Indexability of restless bandit problems and optimality of Whittle index for dynamic multichannel
-access", IEEE-IT 2010). Both observe played channels only, so the upper bound of the scenario holds for them.
+is optimal for identical positively correlated channels: for one play per slot by Ahmad, Liu, Javidi, Zhao and
+Krishnamachari, "Optimality of myopic sensing in multichannel opportunistic access", IEEE-IT 2009, and for several by
+Ahmad and Liu, "Multi-channel opportunistic access: a case of restless bandits with multiple plays", Allerton 2009. The
+Whittle index is close to optimal for others (Liu and Zhao, "Indexability of restless bandit problems and optimality of
+Whittle index for dynamic multichannel access", IEEE-IT 2010). Both observe played channels only, so the upper bound of
+the scenario holds for them.
 
 `whittle` is oracle-whittle without contexts: the perturbation enters through its distribution.
+
+Of channels with equal indices the lowest is selected. Rewards expected from different beliefs may be equal except for
+rounding errors, as where every state has the same reward; oracle-belief rounds them (`rounded`).
+
+With noise, oracles know f(x) and the probabilities that follow from it; the genie alone knows the perturbation.
 """
 
+import math
 from functools import lru_cache
 from typing import Annotated, NamedTuple
 
@@ -29,6 +37,10 @@ from idleband.policies import protocol
 from idleband.policies.last_observation import LastObservation, age_of, new_last_observation, saw
 from idleband.policies.parameters import OneOf
 from idleband.policies.protocol import MAX_BYTES, Feedback, Setup, Slot, Truth
+from idleband.scenario.noise import below
+from idleband.scenario.reward import HIGH, LOW
+
+STEP = 2.0**-40  # of the span of the rewards; expected rewards are rounded to multiples of it
 
 MAX_KEPT = 2**26  # bytes of tables that are kept for other replications
 VALUES = ("static", "contextual", "belief", "whittle", "realised")
@@ -51,6 +63,7 @@ class State(NamedTuple):
     indices: Floats  # (K, S + 1, A, L) Whittle index; empty for other oracles
     pay: Floats  # (K, L, S) reward in a state at each level of the perturbation
     level_end: Floats  # (K, L)
+    noise: float  # standard deviation of the noise; 0 for the genie, which observes it
 
 
 def init(setup: Setup, truth: Truth) -> State:
@@ -82,6 +95,7 @@ def init(setup: Setup, truth: Truth) -> State:
         indices=indices,
         pay=np.ascontiguousarray(pay, float),
         level_end=np.ascontiguousarray(ends),
+        noise=0.0 if setup.params.value == REALISED else truth.noise,
     )
 
 
@@ -131,21 +145,36 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
             index = reward_of(setup, state, k, level, sensed, n)
         elif setup.params.value == WHITTLE:
             index = state.indices[k, row, a, level]
+            if state.noise > 0.0 and setup.threshold and setup.params.contexts:  # f lies within its level
+                for j in range(S):
+                    off = reward_of(setup, state, k, level, j, n) - state.pay[k, level, j]
+                    index += state.beliefs[k, row, a, j] * off
         else:
             index = 0.0
             for j in range(S):
                 probability = state.beliefs[k, S if setup.params.value == CONTEXTUAL else row, a, j]
                 index += probability * reward_of(setup, state, k, level, j, n)
+            if setup.params.value == BELIEF:
+                index = rounded(setup, index)
         slot.indices[k] = index
     return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
 
 @jit
 def reward_of(setup: Setup, state: State, k: int, level: int, s: int, n: float) -> float:
-    """Return the reward of channel k in a state; exact where the perturbation is known, else that of its level."""
-    if setup.threshold or not setup.params.contexts:
+    """Return the expected reward of channel k in a state, given n or f(x); without contexts the mean."""
+    if not setup.params.contexts:
         return state.pay[k, level, s]
+    if setup.threshold:
+        return LOW + (HIGH - LOW) * below(1.0 if setup.good[k, s] else 0.0, n, state.noise)
     return setup.h[k, s] - n
+
+
+@jit
+def rounded(setup: Setup, value: float) -> float:
+    """Round an expected reward so that rounding errors do not decide between equal ones."""
+    step = STEP * setup.span
+    return math.floor(value / step + 0.5) * step
 
 
 @jit

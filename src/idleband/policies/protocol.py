@@ -63,9 +63,10 @@ class Truth(NamedTuple):
     P: Floats  # (K, S, S) transition matrices; rows of states that a channel does not have are zero
     stationary: Floats  # (K, S) stationary distributions
     mean: Floats  # (K,) mean rewards, perturbation included
-    pay: Floats  # (K, L, S) reward in each state at L levels of the perturbation
+    pay: Floats  # (K, L, S) reward in each state at L levels of the perturbation, of its mean f(x) if there is noise
     level_probability: Floats  # (K, L) probability of each level
     level_end: Floats  # (K, L) upper end of each level, exclusive
+    noise: float  # standard deviation of the noise
 
 
 class Slot(NamedTuple):
@@ -75,7 +76,7 @@ class Slot(NamedTuple):
     contexts: Floats  # (K, d)
     available: Flags  # (K,) channels that may be selected
     sensed: Ints  # (K,) sensed states; -1 where not sensed (everywhere unless sensing = "all", or for the genie)
-    perturbations: Floats  # (K,) perturbations of the slot, for oracles; nan for all other policies
+    perturbations: Floats  # (K,) for oracles f(x), the perturbation without noise; for the genie n; else nan
     indices: Floats  # (K,) working array for the index of each channel
     scratch: Floats  # (2K,) working array, as `top_m` needs it
     rng: Rng  # random stream of the policy, for the functions in `idleband.random`

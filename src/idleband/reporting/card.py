@@ -7,9 +7,13 @@ import numpy as np
 from idleband.channels import channel_label
 from idleband.reporting.process import context_text, process_facts
 from idleband.reporting.text import definitions, paragraph, table
-from idleband.scenario.scenario import Scenario
+from idleband.scenario.scenario import Perturbation, Scenario
 from idleband.scenario.upper_bound import bound
 
+LEGEND = (
+    "autocorr.: correlation of the state reward from one slot to the next. mean, perturbed: mean reward without and"
+    " with perturbation. P(n<1): probability that the perturbation is below 1."
+)
 LONG_RUN = (
     "p01, p10: long-run shares of transitions from busy to idle and from idle to busy; channels are not independent"
     " Markov chains."
@@ -31,7 +35,7 @@ def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
         "channels": scenario.K,
         "theta": theta.tolist() if len({tuple(row) for row in theta.tolist()}) > 1 else theta[0].tolist(),
         "theta_drawn": scenario.perturbation.drawn,
-        "model": scenario.perturbation.model.formula,
+        "model": _formula(scenario.perturbation),
         "stationary": [distribution.tolist() for distribution in scenario.stationary_distributions],
         "good_share": scenario.good_shares.tolist(),
         "autocorrelation": scenario.autocorrelations.tolist(),
@@ -45,6 +49,17 @@ def card(scenario: Scenario, seed: int = 0) -> dict[str, Any]:
         "bound_without_perturbation": bound(scenario),
         "bound_with_perturbation": bound(scenario, theta),
     }
+
+
+def _formula(perturbation: Perturbation) -> str:
+    """Return the formula of the perturbation model, with its noise."""
+    model = perturbation.model
+    if not perturbation.noise:
+        return model.formula
+    if model.source is not None:  # the description of a user's model
+        return f"{model.formula}; plus noise e, e ~ N(0, 1)"
+    first, comma, rest = model.formula.partition(", ")
+    return f"{first} + noise e{comma}{rest}, e ~ N(0, 1)"
 
 
 def _process_data(scenario: Scenario) -> dict[str, Any]:
@@ -91,6 +106,8 @@ def card_text(data: dict[str, Any]) -> str:
     lines += ["", table(_channel_rows(data), left=2 if names else 1), ""]
     if "long_run_p01" in data:
         lines.append(paragraph(LONG_RUN))
+    if not _undisturbed(data):
+        lines.append(paragraph(LEGEND))
     for what in ("without",) if _undisturbed(data) else ("without", "with"):
         labels = ", ".join(channel_label(k, names) for k in data[f"best_{what}_perturbation"])
         when = "over the whole trace" if _undisturbed(data) else f"{what} perturbation"
@@ -132,7 +149,7 @@ def _channel_rows(data: dict[str, Any]) -> list[list[str]]:
                 *([names[k]] if names else []),
                 *chain,
                 f"{data['good_share'][k]:.4f}",
-                f"{data['autocorrelation'][k]:+.3f}",
+                f"{round(data['autocorrelation'][k], 3) + 0.0:+.3f}",  # + 0.0: no -0.000
                 f"{data['mean_without_perturbation'][k]:.4f}" + ("*" if k in best["without"] else " "),
                 f"{data['mean_with_perturbation'][k]:.4f}" + ("*" if k in best["with"] else " "),
                 f"{data['clear'][k]:.4f}",

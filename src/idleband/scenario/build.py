@@ -70,8 +70,8 @@ def scenario(source: ScenarioLike | None = None, /, **changes: Any) -> Scenario:
     perturbation : str, dict or class, optional
         "none", "linear", "quadratic", "cosine", file.py:NAME or a class registered with `register_perturbation`; or a
         dict with `kind` and one of `clear` (probability that n < 1 for uniform contexts), `theta_norm` and `theta`,
-        `per_channel`, and `drift`, the slots in which theta moves to a second draw. The default is "linear", and "none"
-        for a trace.
+        `per_channel`, `drift`, the slots in which theta moves to a second draw, and `noise`, the standard deviation of
+        normal noise that is added to n. The default is "linear" without noise, and "none" for a trace.
     context : dict, optional
         `kind`: "uniform" on the unit cube and independent, "ar1" with `correlation` from slot to slot and `margin`
         "uniform" or "normal", or "recorded" from a `file` (a trace file or .npy) or from the trace; and `dimension`.

@@ -5,6 +5,7 @@ paper: h(s) - n.
 """
 
 from idleband.kernels.compile import jit
+from idleband.scenario.noise import below
 
 REWARDS = ("threshold", "additive")
 THRESHOLD, ADDITIVE = range(2)
@@ -23,7 +24,7 @@ def reward(kind: int, h: float, good: bool, n: float) -> float:
 
 @jit
 def expected_reward(kind: int, mean_h: float, good_share: float, n: float) -> float:
-    """Return E[r | x], the expected reward given the context with the state at its stationary distribution."""
+    """Return E[r | x] without noise, where the context determines n; the state has its stationary distribution."""
     if kind == ADDITIVE:
         return mean_h - n
     probability = 0.0
@@ -31,4 +32,13 @@ def expected_reward(kind: int, mean_h: float, good_share: float, n: float) -> fl
         probability = good_share
     if n < 0.0:
         probability = 1.0
+    return LOW + (HIGH - LOW) * probability
+
+
+@jit
+def expected_noisy_reward(kind: int, mean_h: float, good_share: float, f: float, sigma: float) -> float:
+    """Return E[r | x] with noise: f is the mean of n given the context, sigma its standard deviation."""
+    if kind == ADDITIVE:
+        return mean_h - f
+    probability = good_share * below(1.0, f, sigma) + (1.0 - good_share) * below(0.0, f, sigma)
     return LOW + (HIGH - LOW) * probability

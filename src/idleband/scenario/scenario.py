@@ -10,8 +10,9 @@ import numpy as np
 
 from idleband.arrays import Flags, Floats
 from idleband.channels import channel_index, channel_indices, channel_label
-from idleband.errors import InputError
+from idleband.errors import InputError, counted
 from idleband.kernels.rng import PERTURBATION, stream
+from idleband.scenario import noise
 from idleband.scenario.contexts import UNIFORM_CONTEXTS, Contexts
 from idleband.scenario.correlation import Correlation
 from idleband.scenario.dwell_times import DwellTimes
@@ -26,17 +27,18 @@ from idleband.scenario.shocks import Shocks
 
 @dataclass(frozen=True)
 class Perturbation:
-    """A perturbation model and its parameters.
+    """A perturbation model, its parameters and its noise: n = f(x) + noise e, with e standard normal.
 
     At most one of clear, theta_norm and theta is given; with the first two theta is drawn in each replication.
     """
 
     model: PerturbationModel = PERTURBATION_MODELS["linear"]
-    clear: float | None = 0.7  # P(n < 1)
+    clear: float | None = 0.7  # P(n < 1), noise included
     theta_norm: float | None = None
     theta: tuple[tuple[float, ...], ...] | None = None  # one row for all channels, or one per channel
     per_channel: bool = False  # whether a theta is drawn for each channel
     drift: int = 0  # slots in which theta moves in a straight line from one draw to another; 0: it does not move
+    noise: float = 0.0  # standard deviation of the noise
 
     @property
     def kind(self) -> str:
@@ -266,7 +268,9 @@ class Scenario:
             rng = stream(seed, replication, PERTURBATION)
             count = self.K if given.per_channel else 1
             draws = [
-                np.array([given.model.draw(rng, d, given.clear, given.theta_norm) for _ in range(count)])
+                np.array(
+                    [noise.draw(given.model, rng, d, given.clear, given.theta_norm, given.noise) for _ in range(count)]
+                )
                 for _ in range(2 if given.drift else 1)
             ]
         return [self.theta_of(rows) for rows in draws]
@@ -280,26 +284,26 @@ class Scenario:
 
     def probabilities_below(self, theta: Floats, level: float) -> tuple[Floats, float]:
         """Return P(n < level) of each channel, shape (K,), and the largest standard error (0 if exact)."""
+        model, d, sigma = self.perturbation.model, self.dimension, self.perturbation.noise
         if not self.contexts.uniform:
-            return self._estimated(theta, lambda n: n < level)
-        return self._per_row(theta, lambda row: self.perturbation.model.probability_below(row, self.dimension, level))[
-            0
-        ]
+            return self._estimated(theta, lambda f: noise.all_below(level, f, sigma))
+        return self._per_row(theta, lambda row: noise.probability_below(model, row, d, level, sigma))[0]
 
     def mean_rewards(self, theta: Floats) -> tuple[Floats, float]:
         """Return the mean rewards with perturbation, shape (K,), and the largest standard error (0 if exact)."""
         model, d, factor = self.perturbation.model, self.dimension, self.reward_factor
+        sigma = self.perturbation.noise
         if self.reward == "additive":
             if self.contexts.uniform:
                 ((perturbation, error),) = self._per_row(theta, lambda row: model.mean(row, d))
             else:
-                perturbation, error = self._estimated(theta, lambda n: n)
+                perturbation, error = self._estimated(theta, lambda f: f)
             return factor * (self.mean_h - perturbation), error
         if self.contexts.uniform:
             (clear, error), (negative, error0) = self._per_row(
                 theta,
-                lambda row: model.probability_below(row, d, 1.0),
-                lambda row: model.probability_below(row, d, 0.0),
+                lambda row: noise.probability_below(model, row, d, 1.0, sigma),
+                lambda row: noise.probability_below(model, row, d, 0.0, sigma),
             )
         else:
             (clear, error), (negative, error0) = (self.probabilities_below(theta, level) for level in (1.0, 0.0))
@@ -307,7 +311,7 @@ class Scenario:
         return factor * (LOW + (HIGH - LOW) * probability), (HIGH - LOW) * max(error, error0)
 
     def _estimated(self, theta: Floats, function: Callable[[Floats], Any]) -> tuple[Floats, float]:
-        """Return the mean of a function of the perturbation, shape (K,), over contexts that are not uniform.
+        """Return the mean of a function of f(x), shape (K,), over contexts that are not uniform.
 
         Normal contexts are sampled. Recorded ones are all used, so that their mean has no error.
         """
@@ -339,7 +343,10 @@ class Scenario:
         ]
 
     def reward_range(self) -> tuple[float, float]:
-        """Return the smallest and largest possible reward, for any theta that may be drawn; policies know it."""
+        """Return the smallest and largest possible reward, for any theta that may be drawn; policies know it.
+
+        Noise is not bounded. Under the additive reward the range includes noise of up to 4 standard deviations.
+        """
         if self.reward == "threshold":
             return LOW, HIGH
         given = self.perturbation
@@ -347,7 +354,8 @@ class Scenario:
             ends = [given.model.bounds(np.array(row)) for row in given.theta]
             low, high = min(low for low, _ in ends), max(high for _, high in ends)
         else:
-            low, high = given.model.drawn_bounds(self.dimension, given.clear, given.theta_norm)
+            low, high = noise.drawn_bounds(given.model, self.dimension, given.clear, given.theta_norm, given.noise)
+        low, high = low - noise.RANGE * given.noise, high + noise.RANGE * given.noise
         h = np.array([0.0, 1.0]) if self.recorded_rewards else np.concatenate(self.rewards)
         return float(h.min()) - high, float(h.max()) - low
 
@@ -388,9 +396,8 @@ class Scenario:
         """
         selected = list(channel_indices(channels, self.K, self.channel_names, "channels"))
         if len(selected) != self.users:
-            raise InputError(
-                f"channels = {list(channels)}: has {len(selected)} channels; {self.name} selects {self.users} in a slot"
-            )
+            given = counted(len(selected), "channel")
+            raise InputError(f"channels = {list(channels)}: has {given}; {self.name} selects {self.users} in a slot")
         means = self.table_means
         return float(means[self.best(means)].sum() - means[selected].sum())
 
@@ -435,6 +442,8 @@ class Scenario:
                 model["per_channel"] = self.perturbation.per_channel
                 if self.perturbation.drift:
                     model["drift"] = self.perturbation.drift
+            if self.perturbation.noise:
+                model["noise"] = self.perturbation.noise
         data["perturbation"] = model
         return data
 
@@ -450,7 +459,7 @@ class Scenario:
         return data
 
     def __repr__(self) -> str:
-        return f"Scenario({self.name}: {self.K} channels, {self.users} users)"
+        return f"Scenario({self.name}: {counted(self.K, 'channel')}, {counted(self.users, 'user')})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Scenario):

@@ -11,11 +11,12 @@ import numpy as np
 from idleband import validation
 from idleband.arrays import Flags, Floats
 from idleband.channels import channel_index, channel_text, check_channel_names
-from idleband.errors import InputError, check_name, shown, unknown
+from idleband.errors import InputError, check_name, counted, shown, unknown
 from idleband.scenario.contexts import read_contexts
 from idleband.scenario.correlation import read_correlation
 from idleband.scenario.dwell_times import DwellTimes, read_dwell_times
 from idleband.scenario.markov import gilbert_elliott, irreducible
+from idleband.scenario.noise import MAX_NOISE, MIN_NOISE, check_clear
 from idleband.scenario.perturbation import PerturbationModel
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.recording import Recording, read_recording
@@ -234,7 +235,7 @@ def _channels(
         given = {key: _one_per_channel(table[key], key, "probability") for key in ("p01", "p10")}
         count, other = len(given["p01"]), len(given["p10"])
         if count != other:
-            raise InputError(f"scenario.p10: has {other} entries, p01 has {count}; one per channel in both")
+            raise InputError(f"scenario.p10: has {counted(other, 'entry')}, p01 has {count}; one per channel in both")
         names = check_channel_names(table.get("channel_names"), count, "scenario.channel_names")
         p01, p10 = (
             [_probability(p, f"scenario.{key}, {channel_text(k, names)}") for k, p in enumerate(values)]
@@ -286,7 +287,7 @@ def _check_threshold(rewards: Sequence[Floats], good: Sequence[Flags], names: Se
 def _one_per_channel(value: Any, field: str, what: str) -> list[Any]:
     values = validation.sequence(value, f"scenario.{field}", f"one {what} per channel")
     if not 1 <= len(values) <= MAX_CHANNELS:
-        raise InputError(f"scenario.{field}: has {len(values)} channels; must be from 1 to {MAX_CHANNELS}")
+        raise InputError(f"scenario.{field}: has {counted(len(values), 'channel')}; must be from 1 to {MAX_CHANNELS}")
     return values
 
 
@@ -321,7 +322,9 @@ def _lists(value: Any, transition: Sequence[Floats], field: str, names: Sequence
     if not rows or not isinstance(rows[0], list | tuple | np.ndarray):
         return [rows] * len(transition)
     if len(rows) != len(transition):
-        raise InputError(f"scenario.{field}: has {len(rows)} lists for {len(transition)} channels")
+        raise InputError(
+            f"scenario.{field}: has {counted(len(rows), 'list')} for {counted(len(transition), 'channel')}"
+        )
     return [
         validation.sequence(row, f"scenario.{field}, {channel_text(k, names)}", "of states")
         for k, row in enumerate(rows)
@@ -338,7 +341,7 @@ def _state_rewards(
         field = f"scenario.rewards, {channel_text(k, names)}"
         h = np.array([validation.number(x, field, -1e6, 1e6) for x in row])
         if len(h) != len(transition[k]):
-            raise InputError(f"{field}: has {len(h)} entries for {len(transition[k])} states")
+            raise InputError(f"{field}: has {counted(len(h), 'entry')} for {counted(len(transition[k]), 'state')}")
         found.append(h)
     return tuple(found)
 
@@ -375,7 +378,7 @@ def _row(value: Any, where: str, K: int, names: Sequence[str]) -> tuple[bool, ..
         listed = {channel_index(entry, K, names, where) for entry in entries}
         return tuple(k in listed for k in range(K))
     if len(entries) != K:
-        raise InputError(f"{where}: has {len(entries)} entries; must be {K}, one per channel")
+        raise InputError(f"{where}: has {counted(len(entries), 'entry')}; must be {K}, one per channel")
     for entry in entries:
         if not isinstance(entry, int | np.integer | np.bool_) or entry not in (0, 1):
             raise InputError(f"{where} = {shown(entry)}: must be 0 or 1")
@@ -390,7 +393,7 @@ def _perturbation(value: Any, K: int, d: int, reward: str, find: Callable[[Any],
         value = {"kind": value}
     where = "scenario.perturbation"
     table = validation.table(value, where)
-    validation.check_keys(table, ("kind", "clear", "theta_norm", "theta", "per_channel", "drift"), where)
+    validation.check_keys(table, ("kind", "clear", "theta_norm", "theta", "per_channel", "drift", "noise"), where)
     model = find(table.get("kind", "linear"))
     if reward == "additive" and not model.bounded:
         raise InputError(
@@ -406,6 +409,7 @@ def _perturbation(value: Any, K: int, d: int, reward: str, find: Callable[[Any],
         raise InputError(f"{where}.theta_norm: only for the linear model; the {model.name} model takes clear or theta")
     if len(strengths) > 1:
         raise InputError(f"{where}.{strengths[1]}: give only one of clear, theta_norm and theta")
+    sigma = _noise(table.get("noise", 0.0), f"{where}.noise")
     drift = 0
     if "drift" in table:
         drift = validation.whole(table["drift"], f"{where}.drift", 1, MAX_DRIFT)
@@ -414,16 +418,22 @@ def _perturbation(value: Any, K: int, d: int, reward: str, find: Callable[[Any],
             raise InputError(f"{where}.drift: only for a drawn theta")
         if "per_channel" in table:
             raise InputError(f"{where}.per_channel: only for a drawn theta; give theta one list per channel instead")
-        return Perturbation(model, clear=None, theta=_theta(table["theta"], model, K, d))
+        return Perturbation(model, clear=None, theta=_theta(table["theta"], model, K, d), noise=sigma)
     per_channel = validation.flag(table.get("per_channel", False), f"{where}.per_channel")
     if "theta_norm" in table:
         norm = validation.number(table["theta_norm"], f"{where}.theta_norm", 0, 1)
-        return Perturbation(model, clear=None, theta_norm=norm, per_channel=per_channel, drift=drift)
+        return Perturbation(model, None, norm, per_channel=per_channel, drift=drift, noise=sigma)
     clear = validation.number(table.get("clear", 0.7), f"{where}.clear", 0, 1, above=True)
-    minimum, reason = model.least_clear(d)
-    if clear < minimum:
-        raise InputError(f"{where}.clear = {clear:g}: must be at least {minimum:.4g}, {reason}")
-    return Perturbation(model, clear=clear, per_channel=per_channel, drift=drift)
+    check_clear(model, d, clear, sigma)
+    return Perturbation(model, clear, per_channel=per_channel, drift=drift, noise=sigma)
+
+
+def _noise(value: Any, field: str) -> float:
+    """Return the standard deviation of the noise, which is 0 or large enough for the sums of `scenario.noise`."""
+    sigma = validation.number(value, field, 0.0, MAX_NOISE)
+    if 0.0 < sigma < MIN_NOISE:
+        raise InputError(f"{field} = {shown(value)}: must be 0, or from {MIN_NOISE:g} to {MAX_NOISE:g}")
+    return sigma
 
 
 def _theta(value: Any, model: PerturbationModel, K: int, d: int) -> tuple[tuple[float, ...], ...]:
@@ -433,9 +443,9 @@ def _theta(value: Any, model: PerturbationModel, K: int, d: int) -> tuple[tuple[
     if not rows or not isinstance(rows[0], list | tuple | np.ndarray):
         rows = [rows]
     if len(rows) not in (1, K):
-        raise InputError(f"{where}: has {len(rows)} lists; must be one, or one for each of {K} channels")
+        raise InputError(f"{where}: has {counted(len(rows), 'list')}; must be one, or one for each of {K} channels")
     for row in rows:
         if len(validation.sequence(row, where, numbers)) != size and size is not None:
             needs = "the dimension of the contexts" if model.scaled else f"for {model.formula} in {d} dimensions"
-            raise InputError(f"{where}: has {len(row)} entries; must be {size}, {needs}")
+            raise InputError(f"{where}: has {counted(len(row), 'entry')}; must be {size}, {needs}")
     return tuple(tuple(validation.number(x, where, -model.max_entry, model.max_entry) for x in row) for row in rows)

@@ -49,7 +49,7 @@ class Kernel(NamedTuple):
 
 
 class UserModel(PerturbationModel):
-    """A model that a user has written. Probabilities and means come from a sample."""
+    """A model that a user has written. Probabilities and means come from a sample. Noise is added to its values."""
 
     number = -1
 
@@ -264,7 +264,7 @@ def register_perturbation(cls: type[C] | None = None, /, *, name: str | None = N
     The class is a namespace for functions without `self`:
 
     - `draw(rng, dimension, clear)` returns the parameters of one channel, a list of numbers. `rng` is for the functions
-      of `idleband.random`; `clear` is the probability P(n < 1) that the scenario asks for.
+      of `idleband.random`; `clear` is the probability P(n < 1) that the scenario asks for, without its noise.
     - `value(theta, x)` returns the perturbation n of a channel with parameters `theta` in the context `x`. It is
       compiled.
     - `bounds = (low, high)`, the smallest and the largest n, is required by the additive reward.

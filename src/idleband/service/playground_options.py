@@ -11,6 +11,7 @@ from idleband.service.messages import ParameterValue
 from idleband.service.playground_settings import (
     DWELL,
     MAX_CHANNELS,
+    MAX_NOISE,
     MAX_POLICIES,
     MAX_REPLICATIONS,
     MAX_SENSING_ERROR,
@@ -45,6 +46,7 @@ class PlaygroundLimits(Struct):
     slots: int
     channels: Annotated[int, Meta(description="of presets; traces may have more")]
     sensing_errors: float
+    noise: float
     work: Annotated[int, Meta(description="slots over all policies and replications")]
     work_channels: Annotated[int, Meta(description="with more channels than this, less work in proportion")]
 
@@ -86,6 +88,7 @@ def options(traces: Iterable[OfferedTrace]) -> PlaygroundOptions:
             slots=MAX_SLOTS,
             channels=MAX_CHANNELS,
             sensing_errors=MAX_SENSING_ERROR,
+            noise=MAX_NOISE,
             work=MAX_WORK,
             work_channels=WORK_CHANNELS,
         ),

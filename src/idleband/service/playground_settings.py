@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
-from idleband.errors import InputError
+from idleband.errors import InputError, counted
 from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.perturbation import PERTURBATION_MODELS
@@ -29,6 +29,7 @@ DWELL: Mapping[str, dict[str, Any] | None] = {
     "regular": {"kind": "negative-binomial", "shape": 8},
 }
 MAX_SENSING_ERROR = 0.3
+MAX_NOISE = 0.5  # every perturbation model can have P(n < 1) = 0.7 with it
 SHOCKS = {"start": 0.005, "end": 0.05, "share": 0.8}
 
 Probabilities = float | list[float]  # one value for all channels, or one per channel
@@ -46,6 +47,7 @@ class PlaygroundSettings(Struct, forbid_unknown_fields=True, kw_only=True):
 
     scenario: str = "S1"  # a preset, or a trace of the service
     perturbation: str = "linear"
+    noise: Annotated[float, Meta(ge=0, le=MAX_NOISE)] = 0.0  # of the perturbation, standard deviation
     channels: Annotated[int, Meta(ge=1, le=MAX_CHANNELS)] | None = None
     p01: Probabilities | None = None
     p10: Probabilities | None = None
@@ -138,7 +140,7 @@ def build(settings: PlaygroundSettings, traces: Mapping[str, OfferedTrace]) -> P
     if trace is not None:
         check(settings, traces)
         scenario = make_scenario(
-            trace.path, name=trace.name, users=settings.users, perturbation=settings.perturbation,
+            trace.path, name=trace.name, users=settings.users, perturbation=_perturbation(settings),
             sensing_errors=_sensing_errors(settings),
         )  # fmt: skip
     else:
@@ -179,7 +181,7 @@ def _horizon_of(settings: PlaygroundSettings, channels: int, trace: OfferedTrace
 
 def _scenario(settings: PlaygroundSettings) -> Scenario:
     changes: dict[str, Any] = {
-        "users": settings.users, "perturbation": settings.perturbation, "sensing_errors": _sensing_errors(settings),
+        "users": settings.users, "perturbation": _perturbation(settings), "sensing_errors": _sensing_errors(settings),
     }  # fmt: skip
     if settings.shocks:
         changes["shocks"] = SHOCKS
@@ -207,6 +209,10 @@ def _scenario(settings: PlaygroundSettings) -> Scenario:
     return make_scenario(name=name, regimes=regimes, **changes)
 
 
+def _perturbation(settings: PlaygroundSettings) -> dict[str, Any]:
+    return {"kind": settings.perturbation, **({"noise": settings.noise} if settings.noise else {})}
+
+
 def _sensing_errors(settings: PlaygroundSettings) -> dict[str, float] | None:
     p = settings.sensing_errors
     return {"missed": p, "false_alarm": p} if p else None
@@ -222,7 +228,9 @@ def _per_channel(values: Probabilities, channels: int, field: str) -> list[float
     if not isinstance(values, list):
         return [values] * channels
     if len(values) != channels:
-        raise InputError(f"{field}: has {len(values)} values; must be one value, or {channels}, one per channel")
+        raise InputError(
+            f"{field}: has {counted(len(values), 'value')}; must be one value, or {channels}, one per channel"
+        )
     return values
 
 

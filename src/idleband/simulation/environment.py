@@ -10,8 +10,9 @@ from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng
 from idleband.scenario.channel_process import ChannelProcess, enter_states, next_states, playback_row
 from idleband.scenario.contexts import ContextProcess, next_contexts
+from idleband.scenario.noise import add_noise
 from idleband.scenario.perturbation import perturb
-from idleband.scenario.reward import expected_reward
+from idleband.scenario.reward import expected_noisy_reward, expected_reward
 from idleband.scenario.sensing_errors import observe_states
 
 
@@ -21,6 +22,7 @@ class SamplePath(NamedTuple):
     state_rng: Rng  # (2,)
     context_rng: Rng  # (2,)
     sensing_rng: Rng  # (2,)
+    noise_rng: Rng  # (2,)
     process: ChannelProcess
     context: ContextProcess
     h: Floats  # (K, S)
@@ -35,6 +37,7 @@ class SamplePath(NamedTuple):
     theta: Floats  # (K, size) the model's parameters in this slot
     theta_ends: Floats  # (2, K, size) at the start and at the end of a drift; empty if theta does not move
     drift: int  # slots of the drift
+    noise: float  # standard deviation of the noise
     errors: bool  # whether there are sensing errors
     missed: Floats  # (K,) probability that a busy channel is observed as idle
     false_alarm: Floats  # (K,) probability that an idle channel is observed as busy
@@ -43,6 +46,7 @@ class SamplePath(NamedTuple):
     observed: Ints  # (K,) states as sensors see them; only with sensing errors
     contexts: Floats  # (K*d,) the same memory as x, flat
     x: Floats  # (K, d)
+    f: Floats  # (K,) perturbations without noise, the means given the contexts; n itself where there is no noise
     n: Floats  # (K,) perturbations
     fault: Floats  # (4,) faults of a user's model
     expected: Floats  # (K,) E[r | x]
@@ -63,11 +67,23 @@ def advance(path: SamplePath) -> None:
     next_contexts(path.context, path.context_rng, path.contexts)
     if path.drift > 0:
         move_theta(path)
-    perturb(path.model, path.theta, path.x, path.n, path.fault)
-    for k in range(path.s.size):
-        path.expected[k] = expected_reward(path.reward, path.mean_h[k], path.good_share[k], path.n[k])
+    perturb(path.model, path.theta, path.x, path.f if path.noise > 0.0 else path.n, path.fault)
+    if path.noise > 0.0:
+        make_noisy(path)
+    else:
+        for k in range(path.s.size):
+            path.expected[k] = expected_reward(path.reward, path.mean_h[k], path.good_share[k], path.n[k])
     if path.errors:
         observe_states(path.missed, path.false_alarm, path.sensing_rng, path.u, path.s, path.observed)
+
+
+@jit
+def make_noisy(path: SamplePath) -> None:
+    """Write perturbations with noise, and expected rewards given the contexts."""
+    add_noise(path.f, path.noise, path.noise_rng, path.n)
+    for k in range(path.s.size):
+        mean_h, good_share = path.mean_h[k], path.good_share[k]
+        path.expected[k] = expected_noisy_reward(path.reward, mean_h, good_share, path.f[k], path.noise)
 
 
 @jit

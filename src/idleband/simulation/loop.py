@@ -36,9 +36,9 @@ class Tally(NamedTuple):
     table_mean: Floats  # (K,) means without perturbation
     table_best: Floats  # (P,) sum of the M largest of them
     sensing: bool  # whether the policy observes all states before it selects
-    sees_states: bool  # whether it observes them without sensing errors: the genie
+    sees_states: bool  # whether it observes them without sensing errors, and the noise: the genie
     hidden_states: Ints  # (K,) of -1, what it observes otherwise
-    sees_perturbations: bool  # whether the policy observes the perturbations before it selects: an oracle
+    sees_perturbations: bool  # whether the policy observes the mean perturbations before it selects: an oracle
     hidden_perturbations: Floats  # (K,) of nan, what it observes otherwise
     indices: Floats  # (K,) working arrays lent to the policy
     scratch: Floats  # (2K,)
@@ -90,6 +90,8 @@ def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, firs
     if tally.sensing and path.errors and not tally.sees_states:
         sensed = path.observed
     n = path.n if tally.sees_perturbations else tally.hidden_perturbations
+    if tally.sees_perturbations and not tally.sees_states and path.noise > 0.0:
+        n = path.f
     for t in range(first + 1, last + 1):
         advance(path)
         available = path.available[row]

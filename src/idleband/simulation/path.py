@@ -7,7 +7,7 @@ from threading import Lock
 import numpy as np
 
 from idleband.arrays import Flags, Floats, Ints
-from idleband.kernels.rng import CONTEXTS, PERTURBATION, SENSING, STATES, STREAMS, streams
+from idleband.kernels.rng import CONTEXTS, NOISE, PERTURBATION, SENSING, STATES, STREAMS, streams
 from idleband.policies.protocol import PARAMETERS, STATES_SEEN
 from idleband.scenario import perturbation, strength_search
 from idleband.scenario.channel_process import new_channel_process
@@ -100,8 +100,7 @@ def prepare_drawing(scenario: Scenario, replications: int) -> None:
 def draws_together(scenario: Scenario) -> bool:
     """Return whether thetas of several replications can be drawn together."""
     given = scenario.perturbation
-    noise = getattr(given, "noise", 0.0)
-    return given.drawn and given.clear is not None and not given.drift and given.model.source is None and not noise
+    return given.drawn and given.clear is not None and not (given.drift or given.noise) and given.model.source is None
 
 
 def draw_ahead(scenario: Scenario, seed: int, replication: int, replications: int) -> None:
@@ -131,14 +130,15 @@ def draw_ahead(scenario: Scenario, seed: int, replication: int, replications: in
 
 def new_path(scenario: Scenario, seed: int, replication: int, theta: Floats) -> SamplePath:
     """Return the start of a sample path, which is the same for every policy, M and sensing mode."""
-    K, drift = scenario.K, scenario.perturbation.drift
+    K, drift, noise = scenario.K, scenario.perturbation.drift, scenario.perturbation.noise
     rngs = streams(seed, replication)
-    contexts = np.zeros(K * scenario.dimension)
+    contexts, n = np.zeros(K * scenario.dimension), np.zeros(K)
     path = _first_path(scenario)
     return path._replace(
         state_rng=rngs[STATES],
         context_rng=rngs[CONTEXTS],
         sensing_rng=rngs[SENSING],
+        noise_rng=rngs[NOISE],
         process=new_channel_process(scenario, rngs, replication),
         context=path.context
         if scenario.contexts.kind == "uniform"
@@ -150,7 +150,8 @@ def new_path(scenario: Scenario, seed: int, replication: int, theta: Floats) -> 
         observed=np.zeros(K, np.int64),
         contexts=contexts,
         x=contexts.reshape(K, scenario.dimension),
-        n=np.zeros(K),
+        f=np.zeros(K) if noise else n,
+        n=n,
         fault=np.zeros(FAULT),
         expected=np.zeros(K),
         rewards=np.zeros(K),
@@ -178,6 +179,7 @@ def _first_path(scenario: Scenario) -> SamplePath:
         state_rng=rng,
         context_rng=rng,
         sensing_rng=rng,
+        noise_rng=rng,
         process=new_channel_process(scenario, np.zeros((STREAMS, 2), np.uint64), 0),
         context=new_context_process(UNIFORM_CONTEXTS, K, rng, 0),
         h=padded(scenario.rewards, 0.0),
@@ -192,6 +194,7 @@ def _first_path(scenario: Scenario) -> SamplePath:
         theta=np.zeros((K, 0)),
         theta_ends=np.zeros((0, 0, 0)),
         drift=scenario.perturbation.drift,
+        noise=scenario.perturbation.noise,
         errors=errors is not None,
         missed=np.zeros(K) if errors is None else np.array(errors.missed),
         false_alarm=np.zeros(K) if errors is None else np.array(errors.false_alarm),
@@ -200,6 +203,7 @@ def _first_path(scenario: Scenario) -> SamplePath:
         observed=np.zeros(K, np.int64),
         contexts=contexts,
         x=contexts.reshape(K, d),
+        f=np.zeros(K),
         n=np.zeros(K),
         fault=np.zeros(FAULT),
         expected=np.zeros(K),

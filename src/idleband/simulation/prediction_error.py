@@ -1,5 +1,7 @@
 """Compare the perturbation that a policy predicts with the true one, over time.
 
+With noise the true one is f(x), the mean given the context, which is what can be predicted.
+
 There are two errors, because a policy learns from what it plays: on played channels, as predicted before each slot; and
 on fresh contexts of all channels, most of which a good policy avoids.
 """
@@ -19,7 +21,8 @@ from idleband.kernels import compile
 from idleband.kernels.logistic import probability
 from idleband.kernels.rng import FRESH, stream
 from idleband.policies.protocol import Setup
-from idleband.policies.registry import POLICIES, ConfiguredPolicy, PolicyLike, policy
+from idleband.policies.registry import POLICIES, ConfiguredPolicy, PolicyLike
+from idleband.policies.registry import policy as configured_policy
 from idleband.progress import SILENT, Progress
 from idleband.scenario.build import ScenarioLike
 from idleband.scenario.build import scenario as build_scenario
@@ -53,6 +56,7 @@ class Learned:
     """Predictions of one policy on one scenario. `idleband.learned` returns one.
 
     Errors are root mean squares relative to the standard deviation of the perturbation: 1 is no better than a constant.
+    With noise, predictions are compared with f(x), and the standard deviation is that of f(x).
 
     Examples
     --------
@@ -118,7 +122,7 @@ def root_mean_square(errors: Floats) -> float:
 
 def learned(
     scenario: ScenarioLike,
-    policy_: PolicyLike,
+    policy: PolicyLike,
     /,
     *,
     horizon: WholeNumber | None = None,
@@ -129,11 +133,13 @@ def learned(
 ) -> Learned:
     """Run a policy that predicts the perturbation, and compare its predictions with the true perturbation.
 
+    If the perturbation has noise, the true perturbation is f(x), without it. The policy learns from noisy measurements.
+
     Parameters
     ----------
     scenario : str, Path, dict or Scenario
         The scenario, as in `idleband.scenario`.
-    policy_ : str, ConfiguredPolicy or class
+    policy : str, ConfiguredPolicy or class
         A policy with a perturbation model, such as "mp-lucb" or "mp-nucb".
     horizon : int, optional
         Number of slots, at most 10^7: slots are run one by one. The default is 50,000, or the number of slots of the
@@ -156,7 +162,7 @@ def learned(
     InputError
         If the policy does not predict the perturbation, or there is none.
     """
-    described, configured = build_scenario(scenario), policy(policy_, **parameters)
+    described, configured = build_scenario(scenario), configured_policy(policy, **parameters)
     T, R, seed = check_size(described, horizon, replications, seed, DEFAULT_SLOTS)
     check_predicts(described, configured, T)
     progress.expect(T * R)
@@ -216,11 +222,11 @@ def _one(
     run = PolicyRun.start(scenario, configured, T, seed, replication)
     ahead = ReferenceRun.start(scenario, T, seed, replication)  # the same path, one slot ahead of the policy
     predictions = _predictions(configured.policy.predict, configured.policy.source is None)
-    fresh_x, fresh_n = _fresh_contexts(scenario, seed, replication)
-    spread = float(fresh_n.std())
+    fresh_x, fresh_f = _fresh_contexts(scenario, seed, replication)
+    spread = float(fresh_f.std())
     if spread == 0.0:
         raise InputError("scenario.perturbation: does not vary with the context; there is nothing to learn")
-    n_hat, fresh_hat = np.zeros((1, scenario.K)), np.zeros_like(fresh_n)
+    n_hat, fresh_hat = np.zeros((1, scenario.K)), np.zeros_like(fresh_f)
     errors_played, errors_fresh = np.full(len(marks), np.nan), np.full(len(marks), np.nan)
     squares, count, cursor = 0.0, 0, 0
     last: list[Floats] = []
@@ -230,7 +236,7 @@ def _one(
             compile.call(predictions, run.setup, run.state, ahead.path.x[None], n_hat)
         run.to(t)
         picks = run.tally.picks[: run.tally.picked[0]]
-        pairs = np.array([n_hat[0, picks], run.path.n[picks]])
+        pairs = np.array([n_hat[0, picks], run.path.f[picks]])
         if t > 1:  # networks draw their weights in the first slot
             squares += float(np.square(pairs[0] - pairs[1]).sum())
             count += len(picks)
@@ -238,25 +244,25 @@ def _one(
             last.append(pairs)
         if t == marks[cursor]:
             compile.call(predictions, run.setup, run.state, fresh_x, fresh_hat)
-            errors_fresh[cursor] = np.sqrt(np.mean(np.square(fresh_hat - fresh_n))) / spread
+            errors_fresh[cursor] = np.sqrt(np.mean(np.square(fresh_hat - fresh_f))) / spread
             errors_played[cursor] = np.sqrt(squares / count) / spread if count else np.nan
             squares, count, cursor = 0.0, 0, cursor + 1
         if t % 1000 == 0 or t == T:
             progress.advance((t - 1) % 1000 + 1)
     played = np.concatenate(last, axis=1)
     played_last = float(np.sqrt(np.mean(np.square(played[0] - played[1])))) / spread if played.size else np.nan
-    return errors_played, errors_fresh, played_last, played, np.array([fresh_hat.ravel(), fresh_n.ravel()])
+    return errors_played, errors_fresh, played_last, played, np.array([fresh_hat.ravel(), fresh_f.ravel()])
 
 
 def _fresh_contexts(scenario: Scenario, seed: int, replication: int) -> tuple[Floats, Floats]:
-    """Return contexts (slots, K, d) that no policy observes, and their perturbations (slots, K)."""
+    """Return contexts (slots, K, d) that no policy observes, and their perturbations without noise (slots, K)."""
     fresh = ReferenceRun.start(scenario, FRESH_SLOTS, seed, replication)
     fresh.path.context_rng[:] = stream(seed, replication, FRESH)
-    x, n = np.zeros((FRESH_SLOTS, scenario.K, scenario.dimension)), np.zeros((FRESH_SLOTS, scenario.K))
+    x, f = np.zeros((FRESH_SLOTS, scenario.K, scenario.dimension)), np.zeros((FRESH_SLOTS, scenario.K))
     for i in range(FRESH_SLOTS):
         fresh.to(i + 1)
-        x[i], n[i] = fresh.path.x, fresh.path.n
-    return x, n
+        x[i], f[i] = fresh.path.x, fresh.path.f
+    return x, f
 
 
 @cache
@@ -269,13 +275,16 @@ def _predictions(function: Any, built_in: bool) -> Any:
     )
 
 
+WITH_CHAINS = ("mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-adaptive")
+
+
 def learned_chains(result: Result, level: float = 0.95) -> "pandas.DataFrame":
     """Return what a belief policy has learned of p01 and p10 at the end of a run.
 
     Parameters
     ----------
     result : Result
-        A result of mp-belief, mp-belief-lucb or mp-belief-nucb that `idleband.simulate` returned.
+        A result of mp-belief, mp-belief-lucb, mp-belief-nucb or mp-adaptive that `idleband.simulate` returned.
     level : float
         Level of the credible intervals.
 
@@ -302,7 +311,7 @@ def learned_chains(result: Result, level: float = 0.95) -> "pandas.DataFrame":
     if result.state is None or not all(hasattr(state, "chains") for state in result.state):
         raise InputError(
             f"policy {result.policy}: has no learned chains, or its state was not kept (stored studies do not contain"
-            " it); must be a result of ib.simulate for mp-belief, mp-belief-lucb or mp-belief-nucb"
+            f" it); must be a result of ib.simulate for {', '.join(WITH_CHAINS[:-1])} or {WITH_CHAINS[-1]}"
         )
     from scipy.special import ndtri  # slow to import, and not always needed
 

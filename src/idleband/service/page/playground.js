@@ -6,13 +6,13 @@ import { expand, fillScenario, isEdited, presetOf, probabilities, resizeLists, t
 
 const DEFAULTS = { // a form that can be run as it is
   scenario: "S1", perturbation: "linear", users: "5", slots: "20000", replications: "3", seed: "0",
-  dwell: "geometric", shocks: "off", change: "off", errors: "0",
+  dwell: "geometric", shocks: "off", change: "off", errors: "0", noise: "0",
   show: "reward", axis: "linear", reference: "best", policies: ["rca-m", "mp-lucb", "mp-belief-lucb"],
 };
-const FIELDS = ["scenario", "channels", "users", "p01", "p10", "perturbation", "slots", "replications", "seed", "dwell", "shocks", "change", "errors"];
+const FIELDS = ["scenario", "channels", "users", "p01", "p10", "perturbation", "slots", "replications", "seed", "dwell", "shocks", "change", "errors", "noise"];
 const SCENARIO_FIELDS = ["channels", "p01", "p10"]; // in the link only where they differ from the preset
 const PROCESS_FIELDS = ["dwell", "shocks", "change"]; // not for traces
-const OPTIONAL_FIELDS = [...PROCESS_FIELDS, "errors"]; // in the link only where they differ from the default
+const OPTIONAL_FIELDS = [...PROCESS_FIELDS, "errors", "noise"]; // in the link only where they differ from the default
 const DWELL_NOTES = {
   geometric: "How long a channel has been idle or busy does not matter for its next state.",
   bursty: "Many short and a few very long periods with the same means: the longer a period has lasted, the less likely it is to end.",
@@ -123,6 +123,7 @@ function settings() {
     ...scenario,
     sensing_errors: number("errors"),
     perturbation: find("perturbation").value,
+    noise: find("perturbation").value === "none" ? 0 : number("noise"),
     users: number("users"),
     horizon: number("slots"),
     replications: number("replications"),
@@ -373,10 +374,10 @@ function showProgress(done) {
   setText(find("status"), `Running: ${10 * Math.floor(10 * done)} %`);
 }
 
-function addPoint(next, { t, curves, differences }) {
+function addPoint(next, { t, curves, differences, intervals }) {
   run = next;
   run.last = t;
-  run.points.push({ t, curves, differences });
+  run.points.push({ t, curves, differences, intervals });
   if (run.waiting) return;
   run.waiting = true;
   requestAnimationFrame(() => {
@@ -464,7 +465,7 @@ function drawDifferences(axes) {
 }
 
 /** Describe the settings of a run; the form may have changed since. */
-function scenarioText({ scenario, channels, dwell, shocks, regime_change: change, sensing_errors: errors, perturbation, users, horizon, replications, seed }) {
+function scenarioText({ scenario, channels, dwell, shocks, regime_change: change, sensing_errors: errors, perturbation, noise, users, horizon, replications, seed }) {
   const preset = channels === undefined ? `Scenario ${scenario}` : `Scenario ${scenario} with other channels (K = ${channels})`;
   const world = [
     dwell === undefined ? `Replay of ${scenario}` : preset,
@@ -473,7 +474,8 @@ function scenarioText({ scenario, channels, dwell, shocks, regime_change: change
     change && `regime change in slot ${count(Math.floor(horizon / 2) + 1)}`,
     errors > 0 && `sensing errors ${errors}`,
   ];
-  return `${world.filter(Boolean).join(", ")}, ${perturbation === "none" ? "no" : perturbation} perturbation, ${plural(users, "user")}, ${plural(horizon, "slot")}, ${plural(replications, "replication")}, seed ${seed}`;
+  const disturbance = `${perturbation === "none" ? "no" : perturbation} perturbation${noise > 0 ? ` with noise ${noise}` : ""}`;
+  return `${world.filter(Boolean).join(", ")}, ${disturbance}, ${plural(users, "user")}, ${plural(horizon, "slot")}, ${plural(replications, "replication")}, seed ${seed}`;
 }
 
 function showResults() {
@@ -514,6 +516,7 @@ async function open() {
   find("replications").max = options.limits.replications;
   find("channels").max = options.limits.channels;
   find("errors").max = options.limits.sensing_errors;
+  find("noise").max = options.limits.noise;
   showMore(find("results-box"));
   fromHash();
   draw();
