@@ -70,6 +70,7 @@ study: install  ## run the studies behind docs/explanation/{neural,ranking,beyon
 	$(BIN)/python studies/ranking.py
 	$(BIN)/python studies/robustness.py
 	$(BIN)/python studies/worlds.py
+	$(BIN)/python studies/optimum.py
 
 wheel: install  ## build a wheel into dist/
 	$(BIN)/python -m build --wheel

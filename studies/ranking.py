@@ -42,6 +42,8 @@ AWARE = {
     "mp-belief-nucb",
     "mp-whittle",
     "mp-ts-episodes",
+    "restless-ucb",
+    "whittle-q",
     "mp-adaptive",
     "mp-adaptive-lucb",
 }  # restless-aware policies

@@ -131,7 +131,7 @@ def table(paths: Callable[[str, ConfiguredPolicy, str], Floats]) -> list[str]:
             else:
                 before = ratio(paths(name, configured, base)[:, half:], best(paths, name, base)[:, half:])
                 found = interval(100 * (before - share))
-                cells.append(f"{found.mean:.2f} +-{found.high - found.mean:.2f}")
+                cells.append(f"{found.mean:.2f} ±{found.high - found.mean:.2f}")
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 

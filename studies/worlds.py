@@ -97,7 +97,7 @@ def cell(study: Study, label: str) -> str:
     if label == REFERENCE:
         return f"{reward.mean():.3f}"
     share = interval(100 * reward / reference)
-    return f"{reward.mean():.3f} ({share.mean:.1f}% +-{share.high - share.mean:.1f})"
+    return f"{reward.mean():.3f} ({share.mean:.1f}% ±{share.high - share.mean:.1f})"
 
 
 def main() -> None:

@@ -94,6 +94,7 @@ SLOW = (
     "tests/reporting/test_plots.py",
     "tests/reporting/test_ranking.py",
     "tests/scenario/test_noise.py",
+    "tests/scenario/test_optimum.py",
     "tests/scenario/test_perturbation.py",
     "tests/scenario/test_user_models.py",
     "tests/service/",

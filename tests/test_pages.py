@@ -3,12 +3,14 @@
 import re
 
 import pandas
+import pytest
 
 import idleband as ib
 from idleband.paper.claims import CLAIMS, FAILS, HOLDS, NO_EFFECT, UNDECIDED
 from idleband.paper.plan import Size
 from idleband.paper.readings import PROPOSED, READINGS
 from idleband.paper.summary import COLUMNS
+from idleband.policies.protocol import Feedback, Setup, Slot
 from tests.conftest import ROOT
 
 EXPLANATION = ROOT / "docs/explanation"
@@ -70,7 +72,7 @@ def test_every_figure_is_in_the_gallery() -> None:
 
 def test_pages_include_what_the_studies_wrote() -> None:
     for page, names in {
-        "beyond": ["goals"],
+        "beyond": ["goals", "optimum"],
         "robustness": ["robustness", "worlds"],
         "neural": ["neural-errors", "neural-rewards"],
         "reproduction": ["verdict-changes"],
@@ -79,6 +81,58 @@ def test_pages_include_what_the_studies_wrote() -> None:
         for name in names:
             assert f"{{include}} ../../studies/{name}.md" in text, name
             assert (ROOT / f"studies/{name}.md").read_text().startswith("| "), name
+
+
+def test_the_number_of_policies_is_right() -> None:
+    count = sum(policy.source is None for policy in ib.POLICIES.values())
+    for page in ("README.md", "docs/index.md"):
+        assert re.findall(r"with (\d+) policies", (ROOT / page).read_text()) == [str(count)], page
+
+
+def test_the_list_of_policies_is_complete() -> None:
+    listed = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "docs/reference/policies.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(name for name, policy in ib.POLICIES.items() if policy.source is None)
+
+
+def test_the_guide_to_policies_lists_every_field_of_the_records() -> None:
+    page = (ROOT / "docs/how-to/write-a-policy.md").read_text().partition("## The records")[2].partition("\n## ")[0]
+    for record in (Setup, Slot, Feedback):
+        for field in record._fields:
+            assert re.search(rf"`{field}[`\[]", page), (record.__name__, field)
+
+
+RATIOS = {
+    # Policy, reference and perturbation models of a range that a page states, as per cent in S1 to S4.
+    (
+        "mp-adaptive",
+        "mp-belief",
+        ("none", "linear", "quadratic", "cosine"),
+    ): "it earns 99.97 to 100.02% of the reward of",
+    ("mp-stay", "mp-belief", ("none",)): "in S1 to S4 80 to 99% of `mp-belief`",
+    ("mp-belief", "best oracle", ("none",)): "99.95 to 99.96% of the oracle without perturbation",
+    ("mp-belief-lucb", "oracle-belief", ("linear",)): "99.93 to 99.99% of the oracle under the linear model",
+    ("mp-belief-lucb", "mp-belief", ("quadratic", "cosine")): "nonlinear models 99.3 to 99.98% of `mp-belief`",
+    ("mp-belief-nucb", "oracle-belief", ("quadratic", "cosine")): "99.1 to 99.9% of the oracle under the quadratic and",
+    ("mp-belief-nucb", "oracle-belief", ("linear",)): "99.71 to 99.87% under the linear one",
+    ("mp-whittle", "mp-belief", ("none",)): "earns 0.3 to 1.7% less without perturbation",
+}
+
+
+@pytest.mark.parametrize(("policy", "reference", "models"), RATIOS)
+def test_shares_on_the_page_about_beliefs_follow_from_the_ranking(
+    policy: str, reference: str, models: tuple[str, ...]
+) -> None:
+    text = RATIOS[policy, reference, models]
+    assert text in " ".join((EXPLANATION / "beyond.md").read_text().split())
+    low, high = re.search(r"([\d.]+) to ([\d.]+)%", text).groups()  # type: ignore[union-attr]
+    table = pandas.read_csv(ROOT / "studies/ranking.csv")
+    rewards = table[table.perturbation.isin(models)].pivot(index="scenario", columns="label", values="reward")
+    rewards["best oracle"] = rewards[["oracle-belief", "oracle-whittle"]].max(axis=1)
+    shares = 100 * rewards[policy] / rewards[reference]
+    if "less" in text:
+        shares = 100 - shares
+    for stated, found in ((low, shares.min()), (high, shares.max())):
+        assert f"{found:.{len(stated.partition('.')[2])}f}" == stated
 
 
 def test_the_ranking_page_is_of_the_studys_table() -> None:

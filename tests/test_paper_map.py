@@ -66,7 +66,7 @@ def defined(body: list[ast.stmt]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.paper}, {row.symbol}")
-def test_what_a_row_names_exists(row: Row) -> None:
+def test_files_symbols_and_tests_of_every_row_exist(row: Row) -> None:
     here, tests = references(row.here), references(row.test)
     assert here
     assert tests
@@ -78,7 +78,7 @@ def test_what_a_row_names_exists(row: Row) -> None:
         assert set(names) <= names_in(ROOT / file), file
 
 
-def test_nothing_with_a_number_is_left_out() -> None:
+def test_every_numbered_equation_line_figure_and_table_has_a_row() -> None:
     """Equations 1 to 4, the 24 lines of Algorithm 1, figures 1 to 4, tables I and II."""
     whole = " ".join(row.paper for row in ROWS)
     lines = [int(n) for row in ROWS if row.paper.startswith("line") for n in re.findall(r"\d+", row.paper)]

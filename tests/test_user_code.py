@@ -22,7 +22,7 @@ def test_file_may_contain_policies_and_models(tmp_path: Path) -> None:
         (f"{path}:loud", ib.policy),
         (f"{path}:mine", lambda source: ib.scenario("S1", perturbation=source)),
     ):
-        with pytest.raises(ib.InputError, match=f"in {path} '{source.rpartition(':')[2]}': .*known: "):
+        with pytest.raises(ib.InputError, match=f"'{source.rpartition(':')[2]}' in {path}: .*known: "):
             load(source)
 
 

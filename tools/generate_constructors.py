@@ -39,9 +39,21 @@ CITATIONS = {
     "Zhou, Li and Gu, ICML 2020": "Zhou, Li and Gu, \"Neural contextual bandits with UCB-based exploration\","
     " ICML 2020.",
     "Zhang, Zhou, Li and Gu, ICLR 2021": "Zhang, Zhou, Li and Gu, \"Neural Thompson sampling\", ICLR 2021.",
-    "Ahmad, Liu, Javidi, Zhao and Krishnamachari, IEEE-IT 2009": "Ahmad, Liu, Javidi, Zhao and Krishnamachari,"
-    " \"Optimality of myopic sensing in multichannel opportunistic access\", IEEE Transactions on Information Theory"
-    " 55(9), 2009.",
+    "Li, Chu, Langford and Schapire, WWW 2010": "Li, Chu, Langford and Schapire, \"A contextual-bandit approach to"
+    " personalized news article recommendation\", WWW 2010.",
+    "Besson, Kaufmann, Maillard and Seznec, JMLR 2022": "Besson, Kaufmann, Maillard and Seznec, \"Efficient"
+    " change-point detection for tackling piecewise-stationary bandits\", Journal of Machine Learning Research 23,"
+    " 2022.",
+    "Uchiya, Nakamura and Kudo, ALT 2010": "Uchiya, Nakamura and Kudo, \"Algorithms for adversarial bandit problems"
+    " with multiple plays\", ALT 2010.",
+    "Liu, Liu and Zhao, IEEE-IT 2013": "Liu, Liu and Zhao, \"Learning in a changing world: restless multiarmed bandit"
+    " with unknown dynamics\", IEEE Transactions on Information Theory 59(3), 2013.",
+    "Wang, Huang and Lui, NeurIPS 2020": "Wang, Huang and Lui, \"Restless-UCB, an efficient and low-complexity"
+    " algorithm for online restless bandits\", NeurIPS 2020.",
+    "Avrachenkov and Borkar, Automatica 2022": "Avrachenkov and Borkar, \"Whittle index based Q-learning for restless"
+    " bandits with average reward\", Automatica 139, 2022.",
+    "Ahmad and Liu, Allerton 2009": "Ahmad and Liu, \"Multi-channel opportunistic access: a case of restless bandits"
+    " with multiple plays\", Allerton Conference on Communication, Control, and Computing, 2009.",
     "IEEE 802.11": "IEEE Standard 802.11, distributed coordination function.",
     "this package": "",
 }  # fmt: skip
@@ -58,12 +70,15 @@ from idleband.policies.registry import ConfiguredPolicy, policy
 '''
 
 
-ABBREVIATIONS = ("mp", "ucb", "klucb", "ts", "rca", "m", "lucb", "nucb", "swucb", "ducb", "c2ucb", "lbt")
+ABBREVIATIONS = ("mp", "ucb", "klucb", "ts", "rca", "m", "lucb", "nucb", "swucb", "ducb", "c2ucb", "lbt", "glr", "dsee")
+SPELLED = {"linucb": "LinUCB"}
 
 
 def constructor_name(policy: str) -> str:
     """Return the name of the constructor of a policy: MPLUCBPrinted for mp-lucb-printed."""
-    return "".join(part.upper() if part in ABBREVIATIONS else part.capitalize() for part in policy.split("-"))
+    return "".join(
+        part.upper() if part in ABBREVIATIONS else SPELLED.get(part, part.capitalize()) for part in policy.split("-")
+    )
 
 
 def type_of(parameter: Parameter) -> str:
@@ -100,8 +115,13 @@ def example(policy: Policy, settable: list[Parameter]) -> list[str]:
     name, changed = constructor_name(policy.name), ""
     label = policy.name
     for parameter in settable[:1]:
-        value = parameter.default / 2 if parameter.kind is float else parameter.default * 2
-        changed, label = f"{argument(parameter)}={value!r}", f"{label} {parameter.name}={value:g}"
+        value: object
+        if isinstance(parameter.bound, OneOf):
+            value = next(word for word in parameter.bound.words if word != parameter.default)
+        else:
+            value = parameter.default / 2 if parameter.kind is float else parameter.default * 2
+        shown = value if isinstance(value, str) else f"{value:g}"
+        changed, label = f"{argument(parameter)}={quoted(value)}", f"{label} {parameter.name}={shown}"
     return [
         *("    Examples", "    --------", "    >>> import idleband as ib"),
         *(f"    >>> ib.policies.{name}({changed})", f"    ConfiguredPolicy({label})"),

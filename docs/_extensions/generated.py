@@ -10,13 +10,16 @@ import ast
 import inspect
 import re
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 
-MARKER = re.compile(r"<!-- generated: (\w+) -->")
+USAGE_WIDTH = 76  # characters
+# The sentence before a marker is for readers of the Markdown files.
+MARKER = re.compile(r"(?:`make docs` fills in this place from the source\.\n\n)?<!-- generated: (\w+) -->")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -49,12 +52,25 @@ def commands() -> Iterator[str]:
     yield from table(("command", "purpose"), rows)
     for name, command in found.items():
         yield f"## idleband {name}\n"
-        yield f"{command.description}\n"
-        yield f"```text\n{' '.join(command.format_usage().split()).removeprefix('usage: ')}\n```\n"
+        yield f"{with_code(command.description)}\n"
+        yield f"```text\n{usage(command.format_usage())}\n```\n"
         yield from table(
             ("argument", "meaning"),
-            [(argument(action), (action.help or "") % {"default": action.default}) for action in command.arguments],
+            [(argument(a), with_code((a.help or "") % {"default": a.default})) for a in command.arguments],
         )
+
+
+def with_code(text: str) -> str:
+    """Return a text with options such as --json as code, in which two hyphens are not set as a dash."""
+    return re.sub(r"(?<![\w`-])--[a-z][\w-]*", r"`\g<0>`", text)
+
+
+def usage(text: str) -> str:
+    """Return the usage of a command on lines of limited length, without a break between an option and its value."""
+    words = " ".join(text.split()).removeprefix("usage: ")
+    joined = re.sub(r"\[-(?:[^][]|\[[^]]*\])*\]", lambda option: option[0].replace(" ", "\0"), words)
+    lines = textwrap.fill(joined, USAGE_WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return lines.replace("\0", " ")
 
 
 def argument(action: argparse.Action) -> str:
@@ -192,6 +208,7 @@ LAYERS = (
     "cli",
     "paper",
     "service",
+    "advice",
     "reporting",
     "experiments",
     "allocator",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from idleband.allocator.explanation import Explanation
     from idleband.experiments.compare import compare, load
     from idleband.experiments.study import Study
+    from idleband.scenario.optimum import Optimum, optimum
     from idleband.simulation.prediction_error import Learned, learned, learned_chains
     from idleband.simulation.result import Result
     from idleband.simulation.simulate import simulate
@@ -47,6 +48,7 @@ _MODULES = {
     "Decision": "idleband.allocator.events",
     "Explanation": "idleband.allocator.explanation",
     "Learned": "idleband.simulation.prediction_error",
+    "Optimum": "idleband.scenario.optimum",
     "Receipt": "idleband.allocator.events",
     "Result": "idleband.simulation.result",
     "Study": "idleband.experiments.study",
@@ -56,6 +58,7 @@ _MODULES = {
     "learned": "idleband.simulation.prediction_error",
     "learned_chains": "idleband.simulation.prediction_error",
     "load": "idleband.experiments.compare",
+    "optimum": "idleband.scenario.optimum",
     "simulate": "idleband.simulation.simulate",
 }
 
@@ -73,6 +76,7 @@ __all__ = [
     "InputError",
     "Learned",
     "OneOf",
+    "Optimum",
     "PolicyBusyError",
     "Receipt",
     "Result",
@@ -87,6 +91,7 @@ __all__ = [
     "learned",
     "learned_chains",
     "load",
+    "optimum",
     "policies",
     "policy",
     "random",

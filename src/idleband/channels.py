@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, counted, shown
 
 SHOWN_NAMES = 12  # in a message
 NAME = r"[A-Za-z0-9][A-Za-z0-9 ._+/-]{0,39}"
@@ -31,7 +31,7 @@ def check_channel_names(value: Any, K: int, field: str) -> tuple[str, ...]:
     if not names:
         return ()
     if len(names) != K:
-        raise InputError(f"{field}: has {len(names)} names for {K} channels")
+        raise InputError(f"{field}: has {counted(len(names), 'name')} for {counted(K, 'channel')}")
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(NAME, name) or name.isdecimal():
             raise InputError(

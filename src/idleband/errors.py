@@ -55,6 +55,16 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:70]}..."
 
 
+def counted(n: int, noun: str) -> str:
+    """Return a number with a noun in the singular or plural.
+
+    >>> counted(1, "policy"), counted(2, "policy"), counted(20_000, "slot")
+    ('1 policy', '2 policies', '20,000 slots')
+    """
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{n:,} {noun if n == 1 else plural}"
+
+
 def check_name(value: object, field: str) -> str:
     """Return a name that is safe in a table, a figure and a folder name."""
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,79}", value) and ".." not in value:
@@ -65,11 +75,17 @@ def check_name(value: object, field: str) -> str:
 def unknown(what: str, name: object, options: Iterable[str]) -> InputError:
     """Return the error for a name that is not among the options, with the closest option as a suggestion.
 
+    In `what`, the words from "in" or "of" on follow the name.
+
     >>> print(unknown("policy", "mp-ubc", ["mp-ucb", "mp-ts"]))
     unknown policy 'mp-ubc': did you mean 'mp-ucb'? known: mp-ucb, mp-ts
+    >>> print(unknown("key in scenario", "user", ["users", "name"]))
+    unknown key 'user' in scenario: did you mean 'users'? known: users, name
     """
     known = list(options)
     spelt = {option.lower(): option for option in known}
     close = difflib.get_close_matches(str(name).lower(), spelt, n=1)
     hint = f"did you mean '{spelt[close[0]]}'? " if close else ""
-    return InputError(f"unknown {what} '{name}': {hint}known: {', '.join(known) or 'none'}")
+    noun, *place = re.split(r" (?=in |of )", what, maxsplit=1)
+    quoted = " ".join([noun, f"'{name}'", *place])
+    return InputError(f"unknown {quoted}: {hint}known: {', '.join(known) or 'none'}")

@@ -1,7 +1,9 @@
 """Validate single values of settings; errors name the field, the value and what is allowed."""
 
 import math
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -44,6 +46,14 @@ def number(value: Any, field: str, low: float, high: float, *, above: bool = Fal
     raise InputError(f"{field} = {shown(value)}: must be a number {limits}")
 
 
+def decimal(text: str, field: str) -> float:
+    """Return a number that is given as text."""
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{field} = {text}: must be a number") from None
+
+
 def whole(value: Any, field: str, low: int, high: int) -> int:
     """Return a whole number from low to high, given as a number, as text, or as a float such as 1e5."""
     try:
@@ -76,6 +86,17 @@ def flag(value: Any, field: str) -> bool:
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise InputError(f"{field} = {shown(value)}: must be true or false")
+
+
+def path(value: Any, field: str, what: str) -> Path:
+    """Return a path; `what` is "file" or "folder".
+
+    >>> path("results/mine", "out", "folder").name
+    'mine'
+    """
+    if isinstance(value, str | os.PathLike) and os.fspath(value) != "":
+        return Path(value)
+    raise InputError(f"{field} = {shown(value)}: must be the name of a {what}")
 
 
 def sequence(value: Any, field: str, what: str) -> list[Any]:

@@ -13,6 +13,7 @@ from idleband.advice.advise import PREFERRED, PolicyReplay, _choice, candidates,
 from idleband.advice.text import advice_text
 from idleband.cli.parser import build_parser
 from idleband.simulation.statistics import Difference, Interval
+from tests.conftest import ROOT
 
 FAST = ["mp-random", "mp-ucb"]
 
@@ -41,7 +42,9 @@ def replayed(label: str, share: float, low: float | None) -> PolicyReplay:
         ([("mp-ucb", 0.9, None), ("mp-random", 0.8, -0.01)], "mp-ucb"),  # not replayed
     ],
 )
-def test_recommendation(replays: list[tuple[str, float, float | None]], recommended: str) -> None:
+def test_mp_adaptive_is_recommended_unless_clearly_behind(
+    replays: list[tuple[str, float, float | None]], recommended: str
+) -> None:
     label, reason = _choice([replayed(*one) for one in replays])
     assert label == recommended
     assert "the genie's" in reason
@@ -51,6 +54,27 @@ def test_candidates_know_no_more_than_a_base_station() -> None:
     names = {one.policy.name for one in candidates()}
     assert {"mp-ucb", "mp-belief", "rca-m"} <= names
     assert not names & {"genie", "whittle", "oracle-belief", "mp-lucb", "mp-nucb"}
+
+
+def test_advice_for_policies_with_contexts_and_of_users(tmp_path: Path) -> None:
+    trace = make_trace(60)
+    with pytest.raises(ib.InputError, match="mp-lucb: uses contexts, which the trace does not have"):
+        ib.advise(trace, users=2, policies=["mp-lucb"])
+    contexts = np.random.default_rng(0).random((60, 5, 3))
+    observed = ib.Trace.from_arrays(busy=trace.busy, contexts=contexts)
+    assert " --dimension 3" in serve_command("mp-lucb", observed, 2)
+    assert " --dimension" not in serve_command("mp-ucb", observed, 2)
+    file = f"{ROOT}/examples/epsilon_greedy.py:EpsilonGreedy"
+    advice = ib.advise(trace, users=2, policies=[file], replications=1)
+    assert f"--policy {file} " in advice.command
+
+
+def test_a_trace_of_two_slots_gives_valid_json(tmp_path: Path) -> None:
+    trace = ib.Trace.from_arrays(busy=[[0, 1], [1, 0]])
+    advice = ib.advise(trace, users=1, policies=FAST, replications=1, out=tmp_path)
+    stored = json.loads((tmp_path / "advice.json").read_text(), parse_constant=pytest.fail)
+    assert stored["policies"][1]["behind"]["interval"] == [None, None]
+    assert advice.fit is None
 
 
 def test_advice_agrees_with_the_replay_and_is_written(tmp_path: Path) -> None:
@@ -79,6 +103,18 @@ def test_advice_agrees_with_the_replay_and_is_written(tmp_path: Path) -> None:
     assert "one recording" in text
     long = [line for line in text.splitlines() if len(line) > 80 and "idleband serve" not in line]
     assert not long
+
+
+def test_advice_without_intervals_is_valid_json_and_text(tmp_path: Path) -> None:
+    """Four slots are four blocks, too few for intervals; a study that was run before has no processor times."""
+    for _ in range(2):
+        advice = ib.advise(make_trace(4), users=2, policies=FAST, replications=1, out=tmp_path)
+    (_, other) = advice.replays
+    assert other.interval is None
+    written = json.loads((tmp_path / "advice.json").read_text(), parse_constant=pytest.fail)
+    assert written["policies"][1]["behind"]["interval"] is None
+    for text in (advice_text(advice), (tmp_path / "report.html").read_text()):
+        assert not re.findall(r"\b(nan|inf)\b", text)
 
 
 def test_serve_command_is_accepted_by_the_parser() -> None:

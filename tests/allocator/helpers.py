@@ -1,4 +1,4 @@
-"""Helpers of the allocator's tests: small allocators, their complete state, and a user's policy that can be spoilt."""
+"""Small allocators, their complete state, and a user's policy whose behaviour a test chooses."""
 
 from typing import Any
 
@@ -38,10 +38,10 @@ def contexts(rng: np.random.Generator, allocator: ib.Allocator) -> npt.NDArray[n
     return rng.random((allocator.settings.channels, allocator.settings.dimension))
 
 
-def plain(spoil: Any, spoil_update: Any = None, memory: Any = lambda: np.zeros(1, np.longdouble)) -> type:
+def plain(on_select: Any, on_update: Any = None, memory: Any = lambda: np.zeros(1, np.longdouble)) -> type:
     """Register a user's policy that ranks channels by the sum of their rewards.
 
-    `spoil` and `spoil_update` are called in `select` and `update` and may do anything. The second array of the state
+    `on_select` and `on_update` are called in `select` and `update` and may do anything. The second array of the state
     cannot be compiled, so that no test waits for the compiler.
     """
 
@@ -52,13 +52,13 @@ def plain(spoil: Any, spoil_update: Any = None, memory: Any = lambda: np.zeros(1
         def select(setup: Any, state: Any, slot: Any, picks: Any) -> int:
             slot.indices[:] = state[0]
             count = ib.top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
-            spoilt = spoil(slot, picks)
-            return count if spoilt is None else spoilt
+            chosen = on_select(slot, picks)
+            return count if chosen is None else chosen
 
         def update(setup: Any, state: Any, slot: Any, feedback: Any) -> None:
             state[0][feedback.channel] += feedback.reward
-            if spoil_update is not None:
-                spoil_update(slot, feedback.channel)
+            if on_update is not None:
+                on_update(slot, feedback.channel)
 
     return ib.register(name="plain")(Plain)
 

@@ -19,7 +19,7 @@ def station(policy: str = "mp-ucb", **more: Any) -> ib.Allocator:
     return ib.Allocator(policy, **{"channels": K, "users": 2, "dimension": 2, **more})
 
 
-def taught(policy: str, slots: int = 30, **more: Any) -> ib.Allocator:
+def after_reports(policy: str, slots: int = 30, **more: Any) -> ib.Allocator:
     allocator, rng = station(policy, **more), np.random.default_rng(0)
     for _ in range(slots):
         decision = allocator.decide(contexts(rng, allocator), available=rng.random(K) < 0.7)
@@ -31,7 +31,7 @@ def taught(policy: str, slots: int = 30, **more: Any) -> ib.Allocator:
 
 
 def test_explained_numbers_of_mp_ucb_match_its_state() -> None:
-    allocator = taught("mp-ucb", L=0.7)
+    allocator = after_reports("mp-ucb", L=0.7)
     state = arrays(allocator)
     explained = allocator.explain(allocator.decide(None).request_id)
     assert (explained.policy, explained.slot, explained.by) == ("mp-ucb L=0.7", 31, "policy")
@@ -45,7 +45,7 @@ def test_explained_numbers_of_mp_ucb_match_its_state() -> None:
 
 
 def test_explained_numbers_of_mp_lucb_match_its_state() -> None:
-    allocator = taught("mp-lucb", beta=0.5)
+    allocator = after_reports("mp-lucb", beta=0.5)
     state = arrays(allocator)
     x = np.random.default_rng(1).random((K, 2))
     explained = allocator.explain(allocator.decide(x).request_id)
@@ -61,7 +61,7 @@ def test_explained_numbers_of_mp_lucb_match_its_state() -> None:
 
 def test_explained_numbers_of_mp_belief_lucb_match_its_state() -> None:
     """The policy's belief comes from a drawn chain; the allocator's estimate of a primary user is shown beside it."""
-    allocator = taught("mp-belief-lucb", redraw=1)
+    allocator = after_reports("mp-belief-lucb", redraw=1)
     state = arrays(allocator)
     x = np.random.default_rng(1).random((K, 2))
     explained = allocator.explain(allocator.decide(x).request_id)
@@ -78,7 +78,7 @@ def test_explained_numbers_of_mp_belief_lucb_match_its_state() -> None:
 
 @pytest.mark.parametrize("policy", ["mp-ucb", "mp-random"])
 def test_a_policy_without_belief_is_explained_with_the_occupancy_belief(policy: str) -> None:
-    allocator = taught(policy)
+    allocator = after_reports(policy)
     for term in allocator.explain(allocator.decide(None).request_id).channels:
         assert term.belief == pytest.approx(1.0 - term.primary_user_probability)
         if policy == "mp-random":
@@ -114,6 +114,15 @@ def test_explanations_convert_to_json(policy: str) -> None:
 
 def words(allocator: ib.Allocator, *question: Any, **more: Any) -> str:
     return str(allocator.explain(allocator.decide(*(question or (None,)), **more).request_id))
+
+
+def test_sentence_if_all_indices_are_equal() -> None:
+    """Before the first report MP-LUCB expects the same of equal contexts."""
+    allocator = ib.Allocator("mp-lucb", channels=3, users=2, dimension=1)
+    assert words(allocator, [[0.5]] * 3) == (
+        "Slot 1: channels 0, 1 of 3 were selected by mp-lucb. All channels have the index 0.5; those with the lowest"
+        " numbers come first."
+    )
 
 
 def test_sentences_about_untried_channels() -> None:
@@ -158,12 +167,12 @@ NOT_ALONE = "was not selected: this policy does not go by the index alone."
     ],
 )
 def test_sentences_about_a_policy_that_does_not_rank_by_the_index(picked: tuple[int, int], says: str) -> None:
-    def spoil(slot: Any, picks: Any) -> int:
+    def failing(slot: Any, picks: Any) -> int:
         slot.indices[:] = [1.0, 3.0, 0.5, 2.0]
         picks[:2] = picked
         return 2
 
-    plain(spoil)
+    plain(failing)
     allocator = station("plain")
     text = str(allocator.explain(allocator.decide(np.zeros((K, 2))).request_id))
     assert re.sub(r" \(idle with probability 50%\)", "", text).endswith(says), text
@@ -172,7 +181,7 @@ def test_sentences_about_a_policy_that_does_not_rank_by_the_index(picked: tuple[
 @pytest.mark.parametrize("more", [{"users": 4}, {"available": [True, False, True, False]}])
 def test_sentences_if_all_available_channels_are_selected(more: dict[str, Any]) -> None:
     """No other channel remains for a comparison."""
-    allocator = taught("mp-ucb", users=4)
+    allocator = after_reports("mp-ucb", users=4)
     text = str(allocator.explain(allocator.decide(None, **more).request_id))
     assert "ranks highest, with index" in text
     assert "was not selected" not in text

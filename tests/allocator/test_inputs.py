@@ -17,7 +17,7 @@ NAN, INF = math.nan, math.inf
 X = [[0.25, 0.5]] * K
 
 
-def spoilt(value: Any) -> Any:
+def contexts_with(value: Any) -> Any:
     return [*X[:2], [0.25, value], *X[3:]]
 
 
@@ -37,17 +37,17 @@ BAD_QUESTIONS: list[tuple[dict[str, Any], str]] = [
     ({"contexts": np.zeros((d, K))}, "contexts of shape (2, 4): must be 4 rows"),
     ({"contexts": np.zeros((1, K, d))}, "contexts of shape (1, 4, 2): must be 4 rows"),
     ({"contexts": "contexts"}, "contexts: must be"),
-    ({"contexts": spoilt("a")}, "contexts: must be"),
-    ({"contexts": spoilt("0.5")}, "contexts: must be"),
-    ({"contexts": spoilt({})}, "contexts: must be"),
-    ({"contexts": spoilt(1j)}, "contexts: must be"),
+    ({"contexts": contexts_with("a")}, "contexts: must be"),
+    ({"contexts": contexts_with("0.5")}, "contexts: must be"),
+    ({"contexts": contexts_with({})}, "contexts: must be"),
+    ({"contexts": contexts_with(1j)}, "contexts: must be"),
     ({"contexts": np.full((K, d), 1j)}, "contexts: must be"),
-    ({"contexts": spoilt(10**400)}, "contexts: must be"),
-    ({"contexts": spoilt(None)}, "contexts[2][1] = nan: must be a finite number of at most 1e+06 in size"),
-    ({"contexts": spoilt(NAN)}, "contexts[2][1] = nan: must be a finite number"),
-    ({"contexts": spoilt(INF)}, "contexts[2][1] = inf: must be a finite number"),
-    ({"contexts": spoilt(-INF)}, "contexts[2][1] = -inf: must be a finite number"),
-    ({"contexts": spoilt(1e9)}, "contexts[2][1] = 1000000000.0: must be a finite number of at most 1e+06"),
+    ({"contexts": contexts_with(10**400)}, "contexts: must be"),
+    ({"contexts": contexts_with(None)}, "contexts[2][1] = nan: must be a finite number of at most 1e+06 in size"),
+    ({"contexts": contexts_with(NAN)}, "contexts[2][1] = nan: must be a finite number"),
+    ({"contexts": contexts_with(INF)}, "contexts[2][1] = inf: must be a finite number"),
+    ({"contexts": contexts_with(-INF)}, "contexts[2][1] = -inf: must be a finite number"),
+    ({"contexts": contexts_with(1e9)}, "contexts[2][1] = 1000000000.0: must be a finite number of at most 1e+06"),
     ({"users": 4}, "users = 4: must be a whole number from 0 to 3"),
     ({"users": -1}, "users = -1: must be"),
     ({"users": True}, "users = True: must be"),
@@ -188,11 +188,11 @@ def test_a_report_without_values_is_accepted_and_changes_nothing(nothing: Any) -
     assert state_of(allocator) == before
 
 
-@pytest.mark.parametrize("spoilt", [[NAN] * 3, [1.0, NAN, None], np.array([1.0, NAN, 0.1]), {1: NAN}])
-def test_nan_in_feedback_is_refused(spoilt: Any) -> None:
+@pytest.mark.parametrize("feedback", [[NAN] * 3, [1.0, NAN, None], np.array([1.0, NAN, 0.1]), {1: NAN}])
+def test_nan_in_feedback_is_refused(feedback: Any) -> None:
     allocator = used()
-    refused(allocator, lambda: allocator.report(5, spoilt), "rewards = ")
-    refused(allocator, lambda: allocator.report(5, [1.0, 1.0, 1.0], spoilt), "states = ")
+    refused(allocator, lambda: allocator.report(5, feedback), "rewards = ")
+    refused(allocator, lambda: allocator.report(5, [1.0, 1.0, 1.0], feedback), "states = ")
 
 
 @pytest.mark.parametrize("call", ["vacate", "restore"])
@@ -205,7 +205,7 @@ def test_invalid_channels_to_vacate_or_restore_are_refused(call: str, value: Any
 @pytest.mark.parametrize("request_id", ["no", "five", 0, 6, 7, [5], {}, None, 2.5])
 def test_reports_and_explanations_of_unknown_decisions_are_refused(request_id: Any) -> None:
     allocator = used()
-    message = f"request_id = {request_id!r}: no decision of the last 1000 slots has it"
+    message = f"request_id = {request_id!r}: no decision of the last 1,000 slots has it"
     for call in (lambda: allocator.explain(request_id), lambda: allocator.report(request_id, [1.0] * 3)):
         refused(allocator, call, message, UnknownRequestError)
 

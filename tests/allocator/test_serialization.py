@@ -134,13 +134,13 @@ def test_a_file_with_changed_bytes_is_refused_or_read() -> None:
     places = [*rng.integers(0, directory, 200).tolist(), *range(directory, len(data), 3)]
     sound = 0
     for place in places:
-        spoilt = bytearray(data)
-        spoilt[place] ^= int(rng.integers(1, 256))
+        changed = bytearray(data)
+        changed[place] ^= int(rng.integers(1, 256))
         try:
-            loaded(bytes(spoilt), "some/file")
+            loaded(bytes(changed), "some/file")
             sound += 1
         except ib.InputError:
-            refused(bytes(spoilt))
+            refused(bytes(changed))
     assert sound < len(places) / 2
 
 

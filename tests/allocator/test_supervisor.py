@@ -30,48 +30,48 @@ def test_the_fallback_decides_for_a_late_policy_until_it_catches_up() -> None:
             gate.wait(60.0)
 
     plain(wait)
-    hurried, history = station("plain", deadline=0.05), []
+    limited, history = station("plain", deadline=0.05), []
     rng = np.random.default_rng(2)
     for t in range(1, 15):
         if t == 7:
             gate.set()
-            hurried._core.supervisor.settle()
-        x, available = contexts(rng, hurried), rng.random(K) < 0.8
-        decision = hurried.decide(x, available=available)
+            limited._core.supervisor.settle()
+        x, available = contexts(rng, limited), rng.random(K) < 0.8
+        decision = limited.decide(x, available=available)
         if t in (4, 5, 6):
             assert (decision.by, decision.proposed) == ("fallback", None)
             why = "selected by the fallback mp-ucb, because plain missed its deadline."
-            assert why in str(hurried.explain(decision.request_id))
+            assert why in str(limited.explain(decision.request_id))
         rewards = rng.choice([0.1, 1.0], len(decision.channels))
-        hurried.report(decision.request_id, rewards)
+        limited.report(decision.request_id, rewards)
         history.append((decision, x, available, rewards))
-    assert hurried.status()["counts"]["missed_deadlines"] >= 3
-    assert not hurried.policy_failure
-    patient = station("plain")
+    assert limited.status()["counts"]["missed_deadlines"] >= 3
+    assert not limited.policy_failure
+    unlimited = station("plain")
     for decision, x, available, rewards in history:
         assert (
-            patient._core.decide(patient._core.parse_decide(x, available=available), RecordedDecision(decision, ""))
+            unlimited._core.decide(unlimited._core.parse_decide(x, available=available), RecordedDecision(decision, ""))
             == decision
         )
-        patient.report(decision.request_id, rewards)
-    assert not differ(hurried, patient, part="policy")
-    assert not differ(hurried, patient, part="fallback")
-    assert not differ(hurried, patient, part="occupancy")
+        unlimited.report(decision.request_id, rewards)
+    assert not differ(limited, unlimited, part="policy")
+    assert not differ(limited, unlimited, part="fallback")
+    assert not differ(limited, unlimited, part="occupancy")
 
 
 def test_a_policy_that_meets_its_deadline_decides_as_without_one() -> None:
     """The deadline is one minute."""
-    hurried, patient = station("mp-lucb", deadline=60.0), station("mp-lucb")
+    limited, unlimited = station("mp-lucb", deadline=60.0), station("mp-lucb")
     rng = np.random.default_rng(3)
     for _ in range(50):
-        x = contexts(rng, hurried)
-        decision = hurried.decide(x)
-        assert decision == patient.decide(x)
-        assert hurried.explain(decision.request_id).to_dict() == patient.explain(decision.request_id).to_dict()
-        for allocator in (hurried, patient):
+        x = contexts(rng, limited)
+        decision = limited.decide(x)
+        assert decision == unlimited.decide(x)
+        assert limited.explain(decision.request_id).to_dict() == unlimited.explain(decision.request_id).to_dict()
+        for allocator in (limited, unlimited):
             allocator.report(decision.request_id, {decision.channels[0]: 1.0})
             allocator.report(decision.request_id, {decision.channels[1]: 0.1})
-    assert not differ(hurried, patient)
+    assert not differ(limited, unlimited)
 
 
 def test_saving_waits_for_pending_work() -> None:
@@ -140,13 +140,13 @@ def test_the_thread_of_a_policy_ends_with_its_allocator() -> None:
 
 
 def picking(*channels: int) -> Any:
-    def spoil(slot: Any, picks: Any) -> int | None:
+    def failing(slot: Any, picks: Any) -> int | None:
         if slot.t != 3:
             return None
         picks[: len(channels)] = channels
         return len(channels)
 
-    return spoil
+    return failing
 
 
 def unsure(slot: Any, picks: Any) -> None:
@@ -156,7 +156,7 @@ def unsure(slot: Any, picks: Any) -> None:
 
 @pytest.mark.parametrize("deadline", [None, 60.0])
 @pytest.mark.parametrize(
-    ("spoil", "why"),
+    ("failing", "why"),
     [
         (raising, "slot 3: RuntimeError: no idea"),
         (unsure, "slot 3: an index is nan"),
@@ -167,8 +167,8 @@ def unsure(slot: Any, picks: Any) -> None:
         (picking(0, 3), "slot 3: the selected channels are invalid"),  # 3 is not available
     ],
 )
-def test_a_failing_policy_is_out_of_service_until_it_is_reset(spoil: Any, why: str, deadline: float | None) -> None:
-    plain(spoil)
+def test_a_failing_policy_is_out_of_service_until_it_is_reset(failing: Any, why: str, deadline: float | None) -> None:
+    plain(failing)
     allocator = station("plain", deadline=deadline, fallback="mp-random")
     x, available = np.zeros((K, 2)), [True, True, True, False, True]
     for t in range(1, 7):

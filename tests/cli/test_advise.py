@@ -32,6 +32,8 @@ def test_advise_imports_a_recording_and_recommends_a_policy(ok: Ok, tmp_path: Pa
         (("sweep.csv", "--users", "0"), "--users = 0: must be a whole number from 1 to"),
         (("band.parquet", "--users", "99"), "--users = 99: must be a whole number from 1 to 5"),
         (("band.parquet", "--users", "2", "--threshold", "-70"), "--threshold: only for recordings"),
+        (("band.parquet", "--users", "2", "--fill", "3"), "--fill: only for recordings"),
+        (("sweep.csv", "--users", "2", "--fill", "few"), "--fill = few: must be a whole number"),
         (("sweep.csv",), "--users"),
         (("sweep.csv", "--users", "2", "--polcy", "mp-ucb"), "did you mean --policy"),
         (("sweep.csv", "--users", "2", "--threshold", "loud"), "--threshold"),

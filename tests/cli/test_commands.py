@@ -50,6 +50,8 @@ def test_policies_are_listed_on_one_line_each(ok: Callable[..., str]) -> None:
     assert data["mp-lucb"]["parameters"]["beta"]["default"] == 1.0
     assert data["mp-lucb-rca"]["parameters"]["frame"]["default"] == "rca"
     assert [data[name]["knows"] for name in ("mp-ucb", "mp-lucb")] == [[], ["contexts"]]
+    assert "..." not in text  # no description is cut
+    assert all(data[line.split()[0]]["description"] in line for line in text.splitlines() if line.startswith("  "))
 
 
 def test_one_policy_is_described_with_parameters_ranges_and_reference(ok: Callable[..., str]) -> None:
@@ -109,6 +111,20 @@ def test_cost_of_the_example_in_the_paper(ok: Callable[..., str]) -> None:
     assert ok("cost", "S4", "ch1,ch2,ch3,ch4,ch5") == ok("cost", "S4", "0,1,2,3,4") == "0.155\n"
     assert json.loads(ok("cost", "S4", "0,1,2,3,4", "--json"))["cost"] == pytest.approx(0.155, abs=5e-4)
     assert float(ok("cost", "S4", "1,3,4,6,7")) == 0
+
+
+def test_optimum_of_two_channels(ok: Callable[..., str]) -> None:
+    """It is 0.1 + 0.9 (0.7 * 0.6 + 0.3 * 0.7 * 0.5) without memory; the bound plays one channel on average only."""
+    Path("two.toml").write_text('[scenario]\nname = "two"\np01 = [0.6, 0.5]\np10 = [0.4, 0.5]\nusers = 1\n')
+    exact = 0.1 + 0.9 * (0.7 * 0.6 + 0.3 * 0.7 * 0.5)
+    first, second = ok("optimum", "two.toml").splitlines()
+    assert first.startswith("two: optimal reward 0.5725")
+    assert second.startswith("upper bound for policies that observe played channels only: 0.")
+    assert second.endswith("% above")
+    answer = json.loads(ok("optimum", "two.toml", "--json"))
+    assert answer["lower"] - 1e-9 <= exact <= answer["upper"] + 1e-9 < answer["bound"]
+    assert float(ok("optimum", "two.toml", "--perturbation", "none").split()[3]) == pytest.approx(0.64, abs=1e-4)
+    assert "upper bound" not in ok("optimum", "two.toml", "--users", "2", "--tolerance", "1e-3").splitlines()[0]
 
 
 def test_run_and_plot_as_separate_processes(idleband: Run) -> None:
@@ -183,7 +199,7 @@ def test_run_reads_an_experiment_file(ok: Callable[..., str]) -> None:
         """
     )
     out = ok("run", "mine.toml", "--replications", 3)
-    assert "my scenario: 1 policies x 3 replications x 100 slots\n" in out
+    assert "my scenario: 1 policy x 3 replications x 100 slots\n" in out
     study = ib.load("results/my scenario")
     assert (study.seed, study.scenario, study.labels) == (
         7,
@@ -220,7 +236,7 @@ def test_run_refuses_empty_folder_and_repeated_parameter(refuse: Refuse, argumen
 
 
 def test_run_with_a_horizon_of_one_slot(ok: Callable[..., str]) -> None:
-    assert "1 slots" in ok("run", "S1", "--policy", "mp-random", "--horizon", 1, "--out", "out")
+    assert "1 slot\n" in ok("run", "S1", "--policy", "mp-random", "--horizon", 1, "--out", "out")
 
 
 def test_compare_ranks_named_policies_and_adds_none(ok: Callable[..., str]) -> None:

@@ -270,4 +270,4 @@ def test_progress_is_shown_on_a_terminal(on_a_terminal: tuple[str, str]) -> None
 
 
 def test_output_stays_on_stdout_when_only_stderr_is_a_terminal(on_a_terminal: tuple[str, str]) -> None:
-    assert on_a_terminal[0].startswith("S1: 1 policies x 2 replications x ")
+    assert on_a_terminal[0].startswith("S1: 1 policy x 2 replications x ")

@@ -35,7 +35,7 @@ def test_policy_being_prepared_is_shown(shown: io.StringIO) -> None:
 
 def test_messages_are_printed_if_announce_is_set(capsys: pytest.CaptureFixture[str]) -> None:
     with ProgressBar(announce=True) as bar:
-        bar.message("S1: 1 policies x 2 replications x 3 slots")
+        bar.message("S1: 1 policy x 2 replications x 3 slots")
         bar.expect(6)
         bar.advance(6)
-    assert capsys.readouterr().out == "S1: 1 policies x 2 replications x 3 slots\n"
+    assert capsys.readouterr().out == "S1: 1 policy x 2 replications x 3 slots\n"

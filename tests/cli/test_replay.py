@@ -23,7 +23,7 @@ def trace_file(empty_folder: None) -> None:
 def test_run_replays_a_trace_over_its_length_and_continues(ok: Ok) -> None:
     arguments = ("run", "lab.parquet", "--users", 2, "--replications", 2)
     text = " ".join(ok(*arguments, "--policy", "mp-random").split())
-    assert "lab: 1 policies x 2 replications x 200 slots" in text
+    assert "lab: 1 policy x 2 replications x 200 slots" in text
     assert "block bootstrap over 20 blocks of one recording" in text
     assert "4 of 6 tasks already there" in ok(*arguments, *POLICIES)
     assert ib.load("results/lab")["mp-ucb"].horizon == 200
@@ -54,7 +54,7 @@ def test_users_replaces_the_number_of_a_scenario(ok: Ok) -> None:
     assert ok("show", "S1", "--users", 3).startswith("S1: 10 channels, 3 assigned per slot")
     Path("mine.toml").write_text('[scenario]\ntrace = "lab.parquet"\nusers = 1\n')
     text = ok("run", "mine.toml", "--users", 2, "--policy", "mp-random", "--replications", 1)
-    assert "1 replications x 200 slots" in text
+    assert "1 replication x 200 slots" in text
     assert ib.load("results/lab").scenario.users == 2
 
 

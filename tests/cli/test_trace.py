@@ -90,7 +90,7 @@ def test_fit_prints_the_same_numbers_as_json(ok: Ok) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trace", "shw"], "unknown command of trace 'shw': did you mean 'show'?"),
+        (["trace", "shw"], "unknown command 'shw' of trace: did you mean 'show'?"),
         (["trace", "show"], "required"),
         (["trace", "import", "t.csv"], "--out"),
         (["trace", "import", "t.csv", "--out", ""], "--out: must be the name of a file"),

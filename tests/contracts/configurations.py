@@ -10,7 +10,13 @@ from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "mp-swucb": [{"window": 1}, {"window": 7}, {"window": 50, "L": 0.0}],
     "mp-ducb": [{"discount": 0.0}, {"discount": 0.6}, {"discount": 1.0, "L": 0.1}],
+    "mp-klucb": [{"clock": "plays"}],
     "rca-m": [{"synchronous": True}],
+    "glr-klucb": [{"slots": 50, "alpha": 1.0, "delta": 1.0, "restart": "global", "every": 1}],
+    "exp3-m": [{"gamma": 0.3}, {"gamma": 1.0}],
+    "dsee": [{"D": 0.5, "L": 1.0}],
+    "restless-ucb": [{"slots": 60, "scale": 0.2}],
+    "whittle-q": [{"ages": 2, "epsilon": 0.5}],
     "c2ucb": [{"beta": 0.2, "lambda_": 0.1}, {"width": "sampled"}],
     "neural-ucb": [{"D": 4}, {"D": 4, "shared": True, "gamma": 1.0}],
     "neural-ts": [{"D": 4}, {"D": 4, "shared": True, "covariance": "diagonal"}],
@@ -169,14 +175,14 @@ EVERY = SCENARIOS | WORLDS
 
 
 def world_of(label: str) -> str:
-    """Return the world in which a configured policy runs; they are dealt out in turn."""
+    """Return the world in which a configured policy runs; worlds are assigned in turn."""
     return list(WORLDS)[list(CONFIGURED).index(label) % len(WORLDS)]
 
 
 def _pairs() -> list[tuple[str, str]]:
     """Return pairs of configured policy and scenario in which every module meets every scenario.
 
-    The scenarios are dealt out in turn to the configured policies of a module; each policy also runs in one world.
+    The scenarios are assigned in turn to the configured policies of a module; each policy also runs in one world.
     """
     pairs = []
     names = list(SCENARIOS)

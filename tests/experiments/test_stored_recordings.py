@@ -57,7 +57,7 @@ def test_a_folder_can_be_moved_loaded_and_extended(tmp_path: Path, in_memory: bo
     assert [path.name for path in (tmp_path / "third" / "traces").iterdir()] == [copy.name]
 
 
-def test_what_an_experiment_file_of_a_folder_describes_is_the_same_experiment(tmp_path: Path) -> None:
+def test_experiment_file_of_a_folder_describes_the_same_experiment(tmp_path: Path) -> None:
     scenario = ib.scenario(make_trace(), users=2)
     ib.compare(scenario, ["mp-random"], out=tmp_path / "out", **SIZE)
     held = read_experiment(tmp_path / "out" / "experiment.toml")

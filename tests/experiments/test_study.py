@@ -20,8 +20,10 @@ from scipy import stats
 import idleband as ib
 from idleband.experiments.run import StudyRequest, run_experiment, run_experiments
 from idleband.experiments.spec import Experiment, experiment, read_experiment
+from idleband.experiments.store import CONTEXTS, TASKS, TRACES
 from idleband.progress import Progress
 from tests.cli.calls import contents
+from tests.conftest import ROOT
 from tests.own_model import LOUD
 from tests.own_policy import MINE
 
@@ -122,6 +124,17 @@ def test_files_of_a_results_folder(study: ib.Study, folder: Path) -> None:
         "tasks",
     }
     assert len(list((folder / "tasks").iterdir())) == 3 * 4  # three policies and the references
+
+
+def test_every_file_of_a_results_folder_is_documented(study: ib.Study, folder: Path) -> None:
+    page = (ROOT / "docs/reference/results.md").read_text().partition("## Columns")[0]
+    described = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    for path in folder.iterdir():
+        assert path.name == ".lock" or f"`{path.name}" in described, path.name
+    for part in (TASKS, TRACES, CONTEXTS, "policies", "models"):
+        assert f"`{part}/" in described, part
+    (row,) = (line for line in page.splitlines() if line.startswith("| `plays.parquet`"))
+    assert f"`{', '.join(pyarrow.parquet.read_schema(folder / 'plays.parquet').names)}`" in row
 
 
 def test_stored_experiment_file_reproduces_the_results(study: ib.Study, folder: Path, tmp_path: Path) -> None:
@@ -306,7 +319,7 @@ def test_first_experiment_is_complete_when_the_second_is_stopped(tmp_path: Path)
         assert_equal(study, run_experiment(spec))
     assert recorder.expected == [0, 2 * 40]
     assert recorder.messages == [
-        "S4: 1 policies x 2 replications x 40 slots, 4 of 4 tasks already there",
+        "S4: 1 policy x 2 replications x 40 slots, 4 of 4 tasks already there",
         "S4: 2 policies x 2 replications x 40 slots, 4 of 6 tasks already there",
     ]
     assert contents(tmp_path / "1/tasks") == before
@@ -587,6 +600,13 @@ def test_channel_names_do_not_change_task_keys(tmp_path: Path) -> None:
         (lambda study: ib.compare("S4", []), "needs at least one"),
         (lambda study: ib.compare("S4", ["mp-ucb"], horizon=10, threads=0), "threads = 0"),
         (lambda study: ib.load("/nowhere"), "/nowhere: no such folder"),
+        (lambda study: ib.load(3), "folder = 3: must be the name of a folder"),
+        (lambda study: ib.compare("S4", ["mp-ucb"], horizon=10, out=""), "out = '': must be the name of a folder"),
+        (
+            lambda study: study.plot("reward.txt"),
+            "path = 'reward.txt': must be the name of a file that ends in .png, .svg",
+        ),
+        (lambda study: study.plot(""), "path = '': must be the name of a file"),
     ],
 )
 def test_invalid_arguments_are_refused_in_one_line(study: ib.Study, call: Any, message: str) -> None:

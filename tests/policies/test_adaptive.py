@@ -1,4 +1,4 @@
-"""MP-Adaptive and MP-Adaptive-LUCB: what they predict, whom they trust, and what they select."""
+"""MP-Adaptive and MP-Adaptive-LUCB: predictions, weights of the predictors, and selections."""
 
 from typing import Any
 
@@ -109,7 +109,7 @@ def test_more_is_earned_than_by_belief_where_channels_change_together() -> None:
     assert adaptive > stay - 0.005
 
 
-def test_groups_of_channels() -> None:
+def test_channels_are_grouped_by_their_last_observation() -> None:
     station = Station("mp-adaptive", K=4, M=2)
     played = station.play([1, 1, 0, 0])
     station.choose()
@@ -146,7 +146,7 @@ def test_old_feedback_changes_no_prediction() -> None:
     assert station.state.chains.last_observation.state[0] == 1
 
 
-def test_sensed_states_decide() -> None:
+def test_sensed_idle_channels_are_selected() -> None:
     station = Station("mp-adaptive", K=4, M=2)
     for _ in range(50):
         station.play([1, 1, 0, 0])

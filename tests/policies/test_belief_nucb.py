@@ -91,8 +91,8 @@ def test_failure_probability_is_learned_from_rewards_of_good_slots() -> None:
                 good[k] += 1
         success, net = run.state.success, run.state.net
         for k in set(range(4)) - set(run.tally.picks[: run.tally.picked[0]].tolist()):
-            spoilt = net.estimates.n_hat[k] + success.deviate[k] * math.sqrt(success.square[k] * net.estimates.q[k])
-            assert success.pays[k, 1] == pytest.approx(0.1 + 0.9 * (1 - min(1, max(0, spoilt))), abs=1e-12)
+            failure = net.estimates.n_hat[k] + success.deviate[k] * math.sqrt(success.square[k] * net.estimates.q[k])
+            assert success.pays[k, 1] == pytest.approx(0.1 + 0.9 * (1 - min(1, max(0, failure))), abs=1e-12)
     assert samples.seen.tolist() == good.tolist()
     assert (good > 10).sum() >= 2
 

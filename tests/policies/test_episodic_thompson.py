@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from idleband.kernels import two_state_chain
 from idleband.policies.last_observation import age_of
 from tests.policies.station import Station
 from tests.policies.test_learned_whittle import expected_index
@@ -45,19 +46,67 @@ def test_posterior_follows_bayes_rule() -> None:
     assert not station.state.posterior[1].any()
 
 
-def test_each_episode_is_one_slot_longer() -> None:
-    """Probabilities are drawn in slots 1, 2, 4, 7, 11, ... and kept in between."""
+def test_each_episode_is_one_slot_longer_without_plays_to_count() -> None:
+    """Without feedback probabilities are drawn in slots 1, 2, 4, 7, 11, ... and kept in between."""
     station = Station("mp-ts-episodes", M=2, scenario=TWO)
     before, drawn = station.state.p.copy(), []
     for t in range(1, 200):
-        station.play([1, 0])
+        station.choose()
         if not np.array_equal(station.state.p, before):
             drawn.append(t)
         before = station.state.p.copy()
     starts = [1 + i * (i + 1) // 2 for i in range(20)]
-    assert set(drawn) <= {t for t in starts if t < 200}
-    assert len(drawn) > 12  # fewer than 20, because the same cell may be drawn again
-    assert station.state.episode.tolist() == [11, 20]  # the 20th episode began in slot 191 and has 11 slots left
+    assert drawn == [t for t in starts if t < 200]
+    assert station.state.episode.tolist() == [11, 9, 20]  # the 20th began in slot 191 and has 11 of 20 slots left
+
+
+def test_episodes_by_hand() -> None:
+    """One channel, so that every slot has a play: at its last state, with age 1, from slot 2 on.
+
+    The plays after a good slot number 1 in slot 2, 2 in slot 3, 3 in slot 4, ... An episode that began with n of them
+    ends in the slot of the 2n-th, or when it is longer than the one before by one slot:
+
+        episode      1    2    3    4      5        6           7
+        slots        1    2    3    4, 5   6-8      9-12        13-17
+        ended by     length (1)  doubling (0, 1 plays before)  length, from here on
+    """
+    station = Station("mp-ts-episodes", scenario={"p01": [0.2], "p10": [0.3]})
+    episodes = []
+    for _ in range(17):
+        station.play([1])
+        episodes.append(int(station.state.episode[2]))
+    assert episodes == [1, 2, 3, 4, 4, *[5] * 3, *[6] * 4, *[7] * 5]
+    station.play([0])  # a bad slot: its play is one more after a good slot
+    assert station.state.episode[2] == 8
+    station.play([0])  # the first play after a bad slot ends the episode
+    station.play([0])
+    assert station.state.episode[2] == 9
+
+
+def test_episodes_end_as_in_the_authors_code() -> None:
+    """Compare with ThompsonSamplingDE.py: thresholds are set for all counts when an episode begins."""
+    station = Station("mp-ts-episodes", M=2, scenario={"p01": [0.1, 0.4, 0.3], "p10": [0.2, 0.5, 0.1]})
+    rng, last = np.random.default_rng(6), dict[int, tuple[int, int]]()
+    count: Counter[tuple[int, int, int]] = Counter()
+    threshold: Counter[tuple[int, int, int]] = Counter()
+    number, length, previous = 1, 0, 0
+    for t in range(1, 600):
+        picks = station.choose(available=rng.uniform(size=3) < 0.6)
+        assert station.state.episode[2] == number, t
+        length += 1
+        ends = length > previous
+        for k in picks:
+            s = int(rng.integers(0, 2))
+            station.learn(k, s)
+            if k in last:
+                key = (k, last[k][0], two_state_chain.bin_of(t - last[k][1]))
+                count[key] += 1
+                ends |= count[key] >= threshold[key]
+            last[k] = s, t
+        if ends:
+            number, previous, length = number + 1, length, 0
+            threshold = Counter({key: 2 * n for key, n in count.items()})
+    assert 60 < number < 300
 
 
 def test_index_equals_recomputed_index() -> None:

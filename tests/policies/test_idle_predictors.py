@@ -29,7 +29,7 @@ from idleband.policies.idle_predictors import (
 from tests.policies.station import Station
 
 
-def test_bins_double() -> None:
+def test_widths_of_bins_double() -> None:
     assert [doubling_bin(n, 14) for n in (1, 2, 3, 4, 7, 8, 4095, 4096, 10**9)] == [0, 1, 1, 2, 2, 3, 11, 12, 13]
 
 
@@ -38,7 +38,7 @@ def test_log_odds_are_limited() -> None:
     assert [log_odds(p) for p in (0.0, 1.0)] == pytest.approx([logit(EDGE), -logit(EDGE)])
 
 
-def test_average_forgets() -> None:
+def test_average_weights_recent_values_more() -> None:
     cell = np.array([0.5, 1.0])
     for y in (1.0, 0.0, 1.0):
         average(cell, y, 3.0)
@@ -46,7 +46,7 @@ def test_average_forgets() -> None:
     assert cell[MEAN] == pytest.approx(0.75 * 2 / 3 * 2 / 3 + 1 / 3)
 
 
-def test_knowledge_fades_with_age() -> None:
+def test_weight_of_an_observation_decreases_with_its_age() -> None:
     assert fading(0) == fading(1) == 1.0
     assert fading(1 + int(TIME)) == pytest.approx(0.5)
 

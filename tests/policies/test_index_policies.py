@@ -29,9 +29,11 @@ def test_ucb_index(scenario: dict[str, object] | None, span: float, L: float) ->
     np.testing.assert_allclose(station.slot.indices, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("clock", "time"), [("slots", 401), ("plays", 800)])
 @pytest.mark.parametrize("scenario", [None, ADDITIVE])
-def test_klucb_index(scenario: dict[str, object] | None) -> None:
-    station = played("mp-klucb", scenario, slots=400)
+def test_klucb_index(scenario: dict[str, object] | None, clock: str, time: int) -> None:
+    """After 400 slots with 2 plays each, ln t is that of slot 401 or of 800 plays."""
+    station = played("mp-klucb", scenario, slots=400, clock=clock)
     station.choose()
     for k in range(4):
         plays = station.state.plays[k]
@@ -40,7 +42,7 @@ def test_klucb_index(scenario: dict[str, object] | None) -> None:
 
         def excess(q: float, mean: float = mean, plays: float = plays) -> float:
             kl = mean * math.log(mean / q) + (1 - mean) * math.log((1 - mean) / (1 - q))
-            return plays * kl - math.log(401)
+            return plays * kl - math.log(time)
 
         root = brentq(excess, mean, 1 - 1e-15, xtol=1e-14)
         assert abs(station.slot.indices[k] - root) < 1e-9

@@ -54,6 +54,6 @@ def test_late_report_starts_no_back_off() -> None:
     assert station.state.ready[0] == 0
 
 
-def test_sensed_channels() -> None:
+def test_sensed_idle_channels_are_selected() -> None:
     station = Station("mp-lbt", K=4, M=2)
     assert station.choose(sensed=[0, 1, 0, 1]) == [1, 3]

@@ -10,7 +10,7 @@ from scipy import stats
 import idleband as ib
 from idleband.kernels.rng import POLICY, normal, stream
 from idleband.policies.regenerative import IDLE, SB1
-from tests.policies.station import Station
+from tests.policies.station import Station, best
 
 X = [[0.9, 0.1], [0.2, 0.8], [0.5, 0.5], [0.3, 0.4]]
 
@@ -176,6 +176,29 @@ def test_settings_of_c2ucb() -> None:
     assert expected.items() <= values.items()
     with pytest.raises(ib.InputError, match="it does not predict the perturbation"):
         ib.learned("S1", "c2ucb", horizon=10, replications=1)
+
+
+def test_linucb_equals_its_published_algorithm() -> None:
+    """Compare with Algorithm 1 (disjoint models) of Li, Chu, Langford and Schapire in NumPy, for M plays."""
+    d, K, M, alpha = 3, 5, 2, 0.7
+    scenario = {"reward": "additive", "context": {"dimension": d}, "perturbation": {"theta": [0.6, 0.2, 0.4]}}
+    station = Station("linucb", K=K, M=M, scenario=scenario, beta=alpha)
+    A, b, rng = np.tile(np.eye(d), (K, 1, 1)), np.zeros((K, d)), np.random.default_rng(5)
+    for _ in range(100):
+        x, s = rng.uniform(0, 1, (K, d)), rng.integers(0, 2, K)
+        n = x @ [0.6, 0.2, 0.4]
+        index = np.array(
+            [x[k] @ np.linalg.solve(A[k], b[k]) + alpha * np.sqrt(x[k] @ np.linalg.solve(A[k], x[k])) for k in range(K)]
+        )
+        available = rng.uniform(size=K) < 0.7
+        picks = station.choose(x=x, available=available)
+        np.testing.assert_allclose(station.slot.indices, index, rtol=0, atol=1e-9)
+        assert picks == best(index, available, M)
+        for k in picks:
+            station.learn(k, int(s[k]), n[k])
+            A[k] += np.outer(x[k], x[k])
+            b[k] += (station.setup.h[k, s[k]] - n[k]) * x[k]
+    assert ib.policy("linucb").values == ib.policy("c2ucb").values | {"shared": False}
 
 
 # --- Algorithm 1 --------------------------------------------------------------------------------------------------

@@ -57,6 +57,6 @@ def test_trust_follows_the_log_losses() -> None:
     assert mixture.trust[0] > 0.99
 
 
-def test_log_loss() -> None:
+def test_log_loss_is_that_of_the_logistic_probability() -> None:
     assert log_loss(0.0, 1.0) == pytest.approx(np.log(2))
     assert log_loss(2.0, 0.0) == pytest.approx(-np.log(1 - expit(2.0)))

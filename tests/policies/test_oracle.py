@@ -162,6 +162,24 @@ def test_oracles_select_available_channels_and_break_ties_by_lowest_index(name: 
     assert station.choose(n=[0.2] * 4, sensed=sensed, available=[0] * 4) == []
 
 
+def test_belief_breaks_ties_of_equal_rewards_by_lowest_index() -> None:
+    """A perturbation above 1 leaves 0.1 in every state, and one below 0 leaves 1, whatever the beliefs are.
+
+    With p01 + p10 = 1 the last observation says nothing, so beliefs that were reached in different ways are equal.
+    """
+    for p01, p10, levels in (
+        ([0.17, 0.31, 0.59, 0.73], [0.29, 0.13, 0.83, 0.07], (1.2, -0.1)),
+        ([0.1] * 4, [0.9] * 4, (0.5,)),
+    ):
+        station = Station("oracle-belief", K=4, M=2, scenario={"p01": p01, "p10": p10})
+        rng = np.random.default_rng(3)
+        for _ in range(60):
+            explored = np.isin(np.arange(4), rng.integers(0, 4, 2))
+            station.play(rng.integers(0, 2, 4).tolist(), n=[0.5] * 4, available=explored)
+            for n in levels:
+                assert station.choose(n=[n] * 4) == [0, 1]
+
+
 @pytest.mark.parametrize("name", ["oracle-belief", "oracle-whittle"])
 def test_older_observation_is_ignored(name: str) -> None:
     """After late feedback of slot 1 the index still uses the observation of slot 2."""

@@ -16,7 +16,8 @@ from tests.conftest import ROOT
 NAMES = [
     *("mp-random", "mp-ucb", "mp-klucb", "mp-ts", "rca-m"),
     *("mp-lucb", "mp-lucb-rca", "mp-lucb-printed", "mp-nucb", "mp-nucb-rca", "mp-nucb-printed"),
-    *("mp-swucb", "mp-ducb", "mp-whittle", "mp-ts-episodes", "c2ucb", "neural-ucb", "neural-ts"),
+    *("mp-swucb", "mp-ducb", "glr-klucb", "exp3-m", "dsee", "restless-ucb"),
+    *("mp-whittle", "mp-ts-episodes", "whittle-q", "c2ucb", "linucb", "neural-ucb", "neural-ts"),
     *("mp-stay", "mp-lbt"),
     *("mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-adaptive", "mp-adaptive-lucb"),
     *("oracle-static", "oracle-contextual", "oracle-belief", "oracle-whittle", "whittle", "genie"),
@@ -146,7 +147,7 @@ def test_lambda_with_and_without_underscore() -> None:
     ("name", "parameters", "message"),
     [
         ("mp-ubc", {}, "unknown policy 'mp-ubc': did you mean 'mp-ucb'?"),
-        ("mp-lucb", {"bta": 1}, "unknown parameter of policy mp-lucb 'bta': did you mean 'beta'?"),
+        ("mp-lucb", {"bta": 1}, "unknown parameter 'bta' of policy mp-lucb: did you mean 'beta'?"),
         ("mp-lucb", {"beta": float("nan")}, "policy mp-lucb: beta = nan: must be a finite number of at least 0"),
         ("mp-lucb", {"beta": -1}, "beta = -1: must be a finite number of at least 0"),
         ("mp-lucb", {"beta": "much"}, "beta = 'much': must be a finite number of at least 0"),
@@ -155,7 +156,7 @@ def test_lambda_with_and_without_underscore() -> None:
         ("mp-lucb", {"beta": 1e300}, "beta = 1e+300: must be a finite number of at least 0"),
         ("mp-lucb", {"width": "wide"}, "width = 'wide': must be one of optimistic, pessimistic, sampled"),
         ("mp-lucb", {"shared": 1}, "shared = 1: must be true or false"),
-        ("mp-random", {"L": 1}, "unknown parameter of policy mp-random 'L'"),
+        ("mp-random", {"L": 1}, "unknown parameter 'L' of policy mp-random"),
     ],
 )
 def test_invalid_policies_and_parameters_are_refused(name: str, parameters: dict[str, Any], message: str) -> None:
@@ -284,6 +285,8 @@ def test_invalid_registrations_are_refused() -> None:
             ib.register(name=name)(type("Own", (), members))
     with pytest.raises(ib.InputError, match=r"put @idleband\.register above the class"):
         ib.policy(Parameters)
+    with pytest.raises(ib.InputError, match=r"policy = <function .*nothing.*must be above a class"):
+        ib.register(nothing)
 
 
 def test_text_with_parameters_is_accepted_wherever_a_policy_is(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def filter_rewards(states: Ints, observed: Ints, missed: float, false_alarm: flo
 
 
 @pytest.mark.parametrize("name", ["mp-belief", "mp-adaptive"])
-def test_97_percent_of_a_filter_that_knows_all_parameters(name: str) -> None:
+def test_reward_is_97_percent_of_that_of_a_filter_with_all_parameters(name: str) -> None:
     """From slot 2000 on, with 10% errors of both kinds. The standard deviation over seeds is 0.6%."""
     states, observed = simulated(8000, 0.1, 0.1, seed=2)
     station = station_with_errors(name, 0.1, 0.1)

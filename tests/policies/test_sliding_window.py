@@ -92,7 +92,7 @@ def test_skipped_slots_move_the_window(missed: int) -> None:
     assert station.state.plays.tolist() == [float(missed < 4)] * 2  # counts for the next slot
 
 
-def test_totals_do_not_drift() -> None:
+def test_totals_equal_the_sums_of_stored_rows_after_many_slots() -> None:
     """After 3 * 10^5 slots the totals equal the sums of the stored rows up to rounding.
 
     Totals are at most 1000, so each addition or subtraction errs by at most 1000 * 2^-53; errors accumulate over at

@@ -51,7 +51,7 @@ def test_late_report_does_not_replace_a_later_one() -> None:
     assert station.state.last_observation.state[k] == 1
 
 
-def test_sensed_channels() -> None:
+def test_sensed_idle_channels_are_selected() -> None:
     station = Station("mp-stay", K=4, M=2)
     assert station.choose(sensed=[0, 1, 0, 1]) == [1, 3]
 

@@ -114,6 +114,19 @@ def test_text_omits_what_a_scenario_does_not_have() -> None:
     assert "theta" not in none
 
 
+def test_text_explains_its_columns() -> None:
+    words = " ".join(card_text(card(ib.scenario("S4"))).split())
+    for column in ("autocorr.:", "mean, perturbed:", "P(n<1):"):
+        assert column in words
+
+
+def test_autocorrelation_of_independent_slots_has_no_sign() -> None:
+    """1 - 0.4 - 0.6 is slightly below 0 in floating point."""
+    data = card(ib.scenario(p01=[0.4], p10=[0.6], users=1))
+    assert data["autocorrelation"][0] < 0
+    assert " +0.000 " in card_text(data)
+
+
 def test_text_contains_the_formula_of_the_perturbation_model() -> None:
     words = " ".join(card_text(card(ib.scenario("S4", perturbation="quadratic"))).split())
     assert "perturbation quadratic: n = 0.5 + c z^2, z = a . (x - 1/2), theta = (c, a); clear = 0.7 theta [" in words

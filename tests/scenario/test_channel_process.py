@@ -55,7 +55,7 @@ TOGETHER: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("settings", TOGETHER.values(), ids=list(TOGETHER))
-def test_settings_together(settings: dict[str, Any]) -> None:
+def test_long_run_shares_are_exact_where_settings_are_combined(settings: dict[str, Any]) -> None:
     """Long-run shares are exact also where several settings shape the states."""
     scenario = ib.scenario("S4", **{"perturbation": "none", "context": {"dimension": 1}, **settings})
     check_round_trip(scenario)

@@ -22,7 +22,7 @@ def contexts_of(**table: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.9])
-def test_uniform_margin(correlation: float) -> None:
+def test_contexts_with_uniform_margin_have_its_distribution_and_correlation(correlation: float) -> None:
     """Contexts are uniform, and the correlation from slot to slot is the given one, not that of the normal process."""
     x = contexts_of(kind="ar1", correlation=correlation)
     assert ((x >= 0) & (x <= 1)).all()
@@ -35,7 +35,7 @@ def test_uniform_margin(correlation: float) -> None:
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.9])
-def test_normal_margin(correlation: float) -> None:
+def test_contexts_with_normal_margin_have_its_moments_and_correlation(correlation: float) -> None:
     x = contexts_of(kind="ar1", correlation=correlation, margin="normal")
     centred = (x - 0.5) / SPREAD
     check_mean(centred, 0.0, largest_error=0.015)

@@ -79,7 +79,7 @@ def test_round_trip(common: float, neighbours: float) -> None:
         ({}, "scenario.correlation: give common, neighbours, or both"),
         ({"common": 1.1}, "scenario.correlation.common = 1.1: must be a number of at least 0 and at most 1"),
         ({"neighbours": -0.1}, "scenario.correlation.neighbours = -0.1: must be a number of at least 0"),
-        ({"neighbors": 0.1}, "unknown key in scenario.correlation 'neighbors': did you mean 'neighbours'?"),
+        ({"neighbors": 0.1}, "unknown key 'neighbors' in scenario.correlation: did you mean 'neighbours'?"),
     ],
 )
 def test_invalid_correlation_is_refused_in_one_line(table: Any, line: str) -> None:

@@ -253,7 +253,7 @@ ONE = {"kind": "geometric", "mean": 4}
     ("dwell", "line"),
     [
         (5, "scenario.dwell = 5: must be a table of settings"),
-        ({"god": ONE}, "unknown key in scenario.dwell 'god': did you mean 'good'?"),
+        ({"god": ONE}, "unknown key 'god' in scenario.dwell: did you mean 'good'?"),
         ({"good": ONE}, "scenario.dwell.bad is missing: the distribution of bad periods"),
         ({"good": ONE, "bad": ONE}, "scenario.dwell: number of channels unknown"),
         ({"good": [ONE] * 2, "bad": [ONE] * 3}, "scenario.dwell.bad: has 3 tables for 2 channels"),
@@ -262,7 +262,7 @@ ONE = {"kind": "geometric", "mean": 4}
         ({"good": [{"kind": "gamma"}], "bad": ONE}, "scenario.dwell.good.kind, channel 0 = 'gamma': must be one of"),
         ({"good": [{"kind": "weibull", "mean": 2}], "bad": ONE}, "scenario.dwell.good.shape, channel 0 is missing"),
         ({"good": [{**ONE, "mean": 0.5}], "bad": ONE}, "scenario.dwell.good.mean, channel 0 = 0.5: must be a number"),
-        ({"good": [ONE, {**ONE, "shape": 2}], "bad": ONE}, "unknown key in scenario.dwell.good, channel 1 'shape'"),
+        ({"good": [ONE, {**ONE, "shape": 2}], "bad": ONE}, "unknown key 'shape' in scenario.dwell.good, channel 1"),
         ({"good": [{"kind": "weibull", "mean": 2, "shape": 0.01}], "bad": ONE}, "of at least 0.1 and at most 100"),
         ({"good": [{"kind": "uniform", "low": 3, "high": 2}], "bad": ONE}, "scenario.dwell.good.high, channel 0 = 2:"),
         ({"good": [{"kind": "uniform", "low": 0, "high": 2}], "bad": ONE}, "must be a whole number from 1 to 4096"),
@@ -271,7 +271,7 @@ ONE = {"kind": "geometric", "mean": 4}
         ({"good": [{"kind": "empirical", "hazard": [1.5]}], "bad": ONE}, "hazard, channel 0, entry 0 = 1.5: must be"),
         (
             {"good": [{"kind": "mixture", "weights": [1], "means": [1, 2]}], "bad": ONE},
-            "scenario.dwell.good.weights, channel 0: has 1 entries for 2 means",
+            "scenario.dwell.good.weights, channel 0: has 1 entry for 2 means",
         ),
         (
             {"good": [{"kind": "mixture", "weights": [0, 0], "means": [1, 2]}], "bad": ONE},
@@ -283,7 +283,7 @@ def test_invalid_dwell_times_are_refused_in_one_line(dwell: Any, line: str) -> N
     assert line in refused({"dwell": dwell, "users": 1})
 
 
-def test_what_dwell_times_cannot_be_combined_with() -> None:
+def test_settings_that_exclude_dwell_times_are_refused() -> None:
     good = {"good": [ONE], "bad": ONE}
     matrix = [[[0.5, 0.5], [0.5, 0.5]]]
     assert "scenario.transition: not used with dwell" in refused({"dwell": good, "transition": matrix, "users": 1})

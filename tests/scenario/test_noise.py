@@ -374,7 +374,7 @@ def test_belief_policy_is_close_to_the_oracle_with_noise(earned: dict[str, Any])
 
 
 def test_oracles_have_no_regret_against_their_references(earned: dict[str, Any]) -> None:
-    """The contextual oracle knows f(x) alone, so that its realised reward differs from E[r | x] by chance."""
+    """The contextual oracle knows f(x) alone, so that its realised reward differs from E[r | x] at random."""
     genie, contextual = (earned["results"][name] for name in ("genie", "oracle-contextual"))
     np.testing.assert_allclose(genie.regret("genie"), 0.0, atol=1e-8)
     assert not contextual.curves["suboptimal_contextual"].any()
@@ -401,7 +401,7 @@ def test_oracles_observe_f_and_the_genie_observes_n() -> None:
 
 
 def test_whittle_index_is_that_of_the_mean_reward_if_slots_are_independent() -> None:
-    """In S2 an observation is worth nothing, so the index is E[r | x], wherever f lies within its level."""
+    """In S2 an observation has no value, so the index is E[r | x], wherever f lies within its level."""
     scenario = with_noise(0.2, "S2")
     run = PolicyRun.start(scenario, ib.policy("oracle-whittle"), 50, 0, 0)
     for t in range(50):

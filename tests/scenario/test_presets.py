@@ -71,5 +71,5 @@ def test_every_preset_has_a_note_and_ten_channels(name: str) -> None:
     assert "\n" not in preset.note
 
 
-def test_presets_differ() -> None:
+def test_presets_are_different_scenarios() -> None:
     assert len({ib.scenario(name) for name in PRESETS}) == 4

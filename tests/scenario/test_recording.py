@@ -123,7 +123,7 @@ def test_availability_of_a_trace() -> None:
     [
         ({"trace": 5}, "scenario.trace = 5: must be a table of settings"),
         ({"trace": {"block": 5}}, "scenario.trace.file = None: must be the name of a trace file, or an ib.Trace"),
-        ({"trace": {"file": traced(), "blocks": 5}}, "unknown key in scenario.trace 'blocks': did you mean 'block'?"),
+        ({"trace": {"file": traced(), "blocks": 5}}, "unknown key 'blocks' in scenario.trace: did you mean 'block'?"),
         (
             {"trace": {"file": traced(), "block": 104}},
             "scenario.trace.block = 104: must be a whole number from 1 to 103",

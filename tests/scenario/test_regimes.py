@@ -157,14 +157,14 @@ def test_regimes_replace_channels_and_keep_names() -> None:
         ({"p01": [0.1, 0.2]}, "scenario.regimes.p01, regime 0 = 0.1: must be a list, one probability per channel"),
         ({"p01": []}, "scenario.regimes.p01: has 0 regimes; must be from 1 to 64"),
         ({"p01": [[], []]}, "scenario.regimes.p01, regime 0: has 0 channels; must be from 1 to"),
-        ({"p01": [[0.1, 0.2], [0.1]]}, "scenario.regimes.p01, regime 1: has 1 entries for 2 channels"),
-        ({"p10": [[0.1, 0.2]]}, "scenario.regimes.p10: has 1 regimes, p01 has 2"),
+        ({"p01": [[0.1, 0.2], [0.1]]}, "scenario.regimes.p01, regime 1: has 1 entry for 2 channels"),
+        ({"p10": [[0.1, 0.2]]}, "scenario.regimes.p10: has 1 regime, p01 has 2"),
         ({"p10": [[0.1, 0.0]] * 2}, "scenario.regimes.p10, regime 0 = 0.0: must be a number of at least 1e-12"),
         ({"at": [5]}, "scenario.regimes: give either transition, for random changes, or at"),
         ({"transition": [[1.0, 0.0], [0.0, 1.0]]}, "scenario.regimes.transition: some regime can never be reached"),
         ({"transition": [[0.5, 0.6], [0.5, 0.5]]}, "scenario.regimes.transition: must be 2 rows of 2 probabilities"),
         ({"transition": [[1.0, 1e-20], [0.5, 0.5]]}, "contains a probability below 1e-12; must be 0, or at least that"),
-        ({"transitions": 1}, "unknown key in scenario.regimes 'transitions': did you mean 'transition'?"),
+        ({"transitions": 1}, "unknown key 'transitions' in scenario.regimes: did you mean 'transition'?"),
     ],
 )
 def test_invalid_regimes_are_refused_in_one_line(change: dict[str, Any], line: str) -> None:
@@ -176,7 +176,7 @@ def test_invalid_regimes_are_refused_in_one_line(change: dict[str, Any], line: s
     ("at", "line"),
     [
         ([], "scenario.regimes.at: has 0 slots; must be from 2, so that all 3 regimes are used"),
-        ([10], "scenario.regimes.at: has 1 slots; must be from 2, so that all 3 regimes are used"),
+        ([10], "scenario.regimes.at: has 1 slot; must be from 2, so that all 3 regimes are used"),
         ([10, 10], "scenario.regimes.at: slots must increase"),
         ([1, 10], "scenario.regimes.at = 1: must be a whole number from 2 to 10^10"),
         ("10", "scenario.regimes.at = '10': must be a list, of slots"),
@@ -194,10 +194,8 @@ def test_states_that_cannot_be_reached_through_the_regimes_are_refused() -> None
     ib.scenario(regimes=always | {"transition": [[0.1, 0.9], [1.0, 0.0]]}, users=1)
 
 
-def test_what_regimes_cannot_be_combined_with() -> None:
+def test_settings_that_exclude_regimes_are_refused() -> None:
     table = {"p01": P01, "p10": P10, "transition": MOVES}
     for key, value in (("p01", [0.1]), ("transition", [[[1.0]]]), ("good", [1])):
         assert f"scenario.{key}: not used with regimes" in refused({"regimes": table, key: value, "users": 1})
-    assert "scenario.channel_names: has 1 names for 3" in refused(
-        {"regimes": table, "channel_names": ["a"], "users": 1}
-    )
+    assert "scenario.channel_names: has 1 name for 3" in refused({"regimes": table, "channel_names": ["a"], "users": 1})

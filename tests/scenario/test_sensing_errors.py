@@ -16,7 +16,7 @@ CHANNELS: dict[str, Any] = {
 MISSED, FALSE_ALARM = np.array([0.1, 0.0, 0.4]), np.array([0.05, 0.3, 0.5])
 
 
-def test_error_rates() -> None:
+def test_observed_states_have_the_error_probabilities() -> None:
     errors = {"missed": MISSED.tolist(), "false_alarm": FALSE_ALARM}
     found = walk(ib.scenario(CHANNELS, sensing_errors=errors))
     states, observed = found.states, found.observed
@@ -63,7 +63,7 @@ TWO_STATES = "scenario.sensing_errors: only for channels with two states, of whi
     [
         ({"sensing_errors": 0.1}, "scenario.sensing_errors = 0.1: must be a table of settings"),
         ({"sensing_errors": {}}, "scenario.sensing_errors: give missed, false_alarm, or both"),
-        ({"sensing_errors": {"misses": 0.1}}, "unknown key in scenario.sensing_errors 'misses': did you mean 'missed'"),
+        ({"sensing_errors": {"misses": 0.1}}, "unknown key 'misses' in scenario.sensing_errors: did you mean 'missed'"),
         ({"sensing_errors": {"missed": 1.1}}, "scenario.sensing_errors.missed = 1.1: must be a number of at least 0"),
         ({"sensing_errors": {"missed": None}}, "scenario.sensing_errors.missed = None: must be a number"),
         ({"sensing_errors": {"missed": [0.1, 0.2]}}, "scenario.sensing_errors.missed: has 2 entries for 3 channels"),
@@ -83,7 +83,7 @@ def test_invalid_errors_are_refused_in_one_line(table: dict[str, Any], line: str
     assert line in refused(table if "transition" in table else {**CHANNELS, **table})
 
 
-def test_recorded_rewards_do_not_say_what_an_error_would_have_shown() -> None:
+def test_sensing_errors_with_recorded_rewards_are_refused() -> None:
     trace = ib.Trace.from_arrays(reward=np.random.default_rng(0).random((50, 2)))
     table = {"trace": trace, "users": 1, "reward": "additive", "sensing_errors": {"missed": 0.1}}
     assert "scenario.sensing_errors: not used with recorded rewards" in refused(table)

@@ -50,7 +50,7 @@ def test_channels_are_hit_independently_with_the_share(path: Walk) -> None:
     affected = path.hit[:, [0, 2, 3]]
     check_mean(affected, SHARE * shock, largest_error=0.003)
     check_mean(affected[:, 0] & affected[:, 1], SHARE**2 * shock, largest_error=0.003)
-    assert not (affected[1:, 0] & ~affected[:-1, 0] & affected[:-1, 1]).any()  # nobody is hit during a shock
+    assert not (affected[1:, 0] & ~affected[:-1, 0] & affected[:-1, 1]).any()  # no other channel is hit during a shock
 
 
 def test_long_run_shares_and_transitions(scenario: ib.Scenario, path: Walk) -> None:
@@ -124,7 +124,7 @@ TWO_STATES = "scenario.shocks: only for channels with two states, of which state
         ({"shocks": {"start": 0.1, "end": 1, "share": 0}}, "scenario.shocks.share = 0: must be"),
         ({"shocks": {"start": 0.1, "end": 1, "channels": []}}, "scenario.shocks.channels: must name at least one"),
         ({"shocks": {"start": 0.1, "end": 1, "channels": [9]}}, "scenario.shocks.channels = 9: must be a channel"),
-        ({"shocks": {"start": 0.1, "end": 1, "channel": 1}}, "unknown key in scenario.shocks 'channel'"),
+        ({"shocks": {"start": 0.1, "end": 1, "channel": 1}}, "unknown key 'channel' in scenario.shocks"),
         ({**THREE, "shocks": {"start": 0.1, "end": 1}}, TWO_STATES),
         ({**REVERSED, "shocks": {"start": 0.1, "end": 1}}, TWO_STATES),
     ],

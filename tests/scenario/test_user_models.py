@@ -458,7 +458,7 @@ def test_invalid_settings_are_refused(file: Path) -> None:
         ({"theta_norm": 0.5}, f"{where}.theta_norm: only for the linear model; the loud model takes clear or theta"),
         (
             {"theta": [1.0]},
-            f"{where}.theta: has 1 entries; must be 2, for n = s max(x_1, ..., x_d) + t in 8 dimensions",
+            f"{where}.theta: has 1 entry; must be 2, for n = s max(x_1, ..., x_d) + t in 8 dimensions",
         ),
         ({"theta": [[1.0, 2.0]] * 3}, f"{where}.theta: has 3 lists; must be one, or one for each of 10 channels"),
         ({"theta": [1.0, math.nan]}, f"{where}.theta = nan: must be a number"),
@@ -472,7 +472,7 @@ def test_missing_models_are_refused(file: Path) -> None:
     kind = "scenario.perturbation.kind"
     register("bumps", line)
     assert refused("bump") == f"unknown {kind} 'bump': did you mean 'bumps'? known: {', '.join(PERTURBATION_MODELS)}"
-    assert f"perturbation model in {file} 'lout': did you mean 'loud'?" in refused(f"{file}:lout")
+    assert f"perturbation model 'lout' in {file}: did you mean 'loud'?" in refused(f"{file}:lout")
     assert refused(f"{file.parent}/none.py:loud") == f"{file.parent}/none.py: No such file or directory"
     assert refused("mine.py") == f"{kind} = 'mine.py': must also name a model in the file: mine.py:NAME"
     assert f"{kind} = 5: must be a name, file.py:name, or a class under" in refused({"kind": 5})

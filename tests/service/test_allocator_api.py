@@ -137,7 +137,7 @@ def test_channel_names_are_accepted_and_shown(named: InThread) -> None:
     assert "ch1" in named.get(f"{V1}/main/explain?request_id=first").data["text"]
 
 
-def test_explain(service: InThread) -> None:
+def test_explain_returns_text_and_numbers(service: InThread) -> None:
     service.decide("first")
     explained = service.get(f"{V1}/main/explain?request_id=first").data
     assert (explained["request_id"], explained["slot"], explained["by"]) == ("first", 1, "policy")
@@ -196,7 +196,7 @@ def test_create_accepts_every_setting(service: InThread) -> None:
     ("given", "message"),
     [
         ({"sensing_errors": {"missed": 1.5}}, "sensing_errors.missed = 1.5: must be a number"),
-        ({"sensing_errors": {"missed": [0.1]}}, "sensing_errors.missed: has 1 entries for 4 channels"),
+        ({"sensing_errors": {"missed": [0.1]}}, "sensing_errors.missed: has 1 entry for 4 channels"),
         ({"sensing_errors": {"mised": 0.1}}, "mised"),
         ({"sensing_errors": 0.1}, "sensing_errors"),
         ({"switching_cost": -1}, "switching_cost = -1"),
@@ -226,7 +226,7 @@ def test_restart_keeps_allocators_decisions_and_reports(tmp_path: Path) -> None:
         assert service.report(report_body(decisions[1])).data["learned"] == decisions[1]["channels"]
 
 
-def test_health(service: InThread) -> None:
+def test_health_reports_version_and_allocators(service: InThread) -> None:
     assert service.get("/health").data == {
         "status": "ok", "version": idleband.__version__, "allocators": 1, "journal": "ok", "out_of_service": {},
     }  # fmt: skip

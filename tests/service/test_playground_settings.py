@@ -134,7 +134,7 @@ def test_settings_of_the_channels_can_be_combined() -> None:
         ({"dwell": "bursty", "p01": 1e-12}, "scenario.dwell.bad.mean, channel 0 = "),
     ],
 )
-def test_bad_worlds_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
+def test_invalid_channel_settings_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises((InputError, msgspec.ValidationError)) as refused:
         of(**changes)
     assert str(refused.value).startswith(message)

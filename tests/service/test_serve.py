@@ -119,6 +119,11 @@ def test_invalid_arguments_are_refused_in_one_line(
             assert service.get(V1).data == {"allocators": ["main"]}
 
 
+def test_misspelt_folder_is_not_created(refusal: Any, tmp_path: Path) -> None:
+    assert "dta: has no allocator yet; give --policy, --channels and --users" in refusal("--data", tmp_path / "dta")
+    assert not (tmp_path / "dta").exists()
+
+
 def test_port_in_use_is_refused(refusal: Any, tmp_path: Path) -> None:
     with in_thread(tmp_path / "one") as service:
         assert f":{service.port}: cannot listen" in refusal("--data", "two", *NEW, "--port", service.port)

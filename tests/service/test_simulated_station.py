@@ -70,7 +70,7 @@ def test_lost_late_and_repeated_reports(service: InThread, client: Client) -> No
 
 
 @pytest.mark.parametrize("kind", ["lost", "late", "repeated"])
-def test_one_kind_of_fault(service: InThread, client: Client, kind: str) -> None:
+def test_station_makes_the_requested_fault(service: InThread, client: Client, kind: str) -> None:
     station = SimulatedStation(client, SCENARIO, faults=NO_FAULTS._replace(**{kind: 1.0}, max_delay=3))
     for _ in range(10):
         station.step()

@@ -113,7 +113,7 @@ def test_weights_count_in_the_block_bootstrap() -> None:
     assert block_bootstrap(values, weights) == pytest.approx((0.0, 0.0), abs=1e-6)
 
 
-def test_an_interval_says_how_it_was_computed() -> None:
+def test_text_of_an_interval_names_its_method() -> None:
     rng = np.random.default_rng(0)
     found = Samples(rng.random(20), 5, np.full(20, 0.05)).interval()
     assert (found.method, found.blocks, found.replications) == ("block bootstrap", 20, 5)

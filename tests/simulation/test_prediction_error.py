@@ -2,6 +2,7 @@
 
 import io
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 
 import idleband as ib
 from idleband.kernels.rng import CONTEXTS, FRESH, fill_uniform, stream
+from idleband.policies.belief_state import Chains
 from idleband.policies.registry import policy
 from idleband.progress import Progress
 from idleband.simulation.path import path_parameters
 from idleband.simulation.prediction_error import (
     FRESH_SLOTS,
     MAX_SLOTS,
+    WITH_CHAINS,
     Learned,
     learned,
     learned_csv,
@@ -148,7 +151,7 @@ def test_predictions_of_fresh_contexts_do_not_change_the_run() -> None:
         assert np.array_equal(n_hat, found.pairs_fresh[0].reshape(FRESH_SLOTS, 3)[i])
 
 
-def test_shapes_progress_and_columns() -> None:
+def test_result_has_shapes_progress_and_columns() -> None:
     recorder = Recorder()
     found = learned("S1", "mp-lucb", beta=0.5, horizon=2300, replications=2, progress=recorder)
     assert isinstance(found, Learned)
@@ -281,7 +284,7 @@ def test_error_is_0_for_the_true_model_and_1_for_a_constant() -> None:
         ),
         ({"perturbation": {"theta": [0.0] * 8}}, "mp-lucb", {}, "scenario.perturbation: does not vary"),
         ({}, "mp-lucb", {"horizon": 1}, "experiment.horizon = 1: must be from 2 to"),
-        ({}, "mp-lucb", {"depth": 3}, "unknown parameter of policy mp-lucb 'depth': did you mean 'width'?"),
+        ({}, "mp-lucb", {"depth": 3}, "unknown parameter 'depth' of policy mp-lucb: did you mean 'width'?"),
     ],
 )
 def test_unsuitable_arguments_are_refused(
@@ -327,6 +330,15 @@ def test_learned_chains_list_channels_and_true_probabilities() -> None:
     assert table.p10.tolist() == [0.2, 0.3, 0.2, 0.3]
     assert (table.p01_low < table.p01_learned).all()
     assert (table.p01_learned < table.p01_high).all()
+
+
+def test_policies_with_learned_chains_are_those_whose_state_has_chains() -> None:
+    found = set()
+    for name, one in ib.POLICIES.items():
+        state = getattr(sys.modules[one.init.__module__], "State", None)
+        if one.source is None and getattr(state, "__annotations__", {}).get("chains") is Chains:
+            found.add(name)
+    assert found == set(WITH_CHAINS)
 
 
 def test_learned_chains_refuse_policies_without_chains() -> None:

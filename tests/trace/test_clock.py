@@ -24,7 +24,7 @@ def test_times_are_parsed(text: str, iso: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2024-13-01", "2024-01-01 25:00:00", "nan", "9999-01-01"])
-def test_other_text_is_no_time(text: str) -> None:
+def test_text_that_is_not_a_time_is_refused(text: str) -> None:
     assert parse_time(text) is None
 
 

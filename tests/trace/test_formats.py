@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import idleband as ib
@@ -69,6 +70,13 @@ def test_iw_survey_gives_shares_of_idle_time(tmp_path: Path) -> None:
     assert any("began again" in note for note in trace.notes)
 
 
+def test_iw_survey_ignores_fields_that_it_does_not_know(tmp_path: Path) -> None:
+    path = make.iw_survey(tmp_path / "survey", [{5955: (1000 * i, 100 * i)} for i in range(1, 4)])
+    text = path.read_text()
+    path.write_text(text.replace("\tchannel busy time", "\tchannel BSS receive time:\t7 ms\n\tchannel busy time"))
+    assert ib.Trace.read(path).reward == pytest.approx(0.9)
+
+
 def test_iw_survey_in_one_file_per_dump(tmp_path: Path) -> None:
     paths = [
         make.iw_survey(tmp_path / f"{i}.txt", [{2412: (1000 * (i + 1), 300 * (i + 1))}], start=None) for i in range(3)
@@ -101,7 +109,7 @@ def test_k7_of_all_links_and_of_one(tmp_path: Path) -> None:
         ib.Trace.read(path, link="9-9")
 
 
-def test_msod(tmp_path: Path) -> None:
+def test_msod_of_one_message(tmp_path: Path) -> None:
     values = make.powers().round()
     path = make.msod(tmp_path / "lte.dat", values)
     assert detect(path) == "msod"
@@ -169,10 +177,35 @@ def test_csv_with_columns_of_several_kinds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["a;b\n-90,5;-60,25\n-91,5;-61\n", "a\tb\n-90,5\t-60,25\n-91,5\t-61\n", "-90.5 -60.25\n-91.5 -61\n"]
 )
-def test_csv_dialects(tmp_path: Path, text: str) -> None:
+def test_separators_and_decimal_commas_of_csv_are_detected(tmp_path: Path, text: str) -> None:
     path = tmp_path / "t.txt"
     path.write_text(text)
     assert ib.Trace.read(path).power.tolist() == [[-90.5, -60.25], [-91.5, -61]]
+
+
+def test_columns_of_a_table_that_are_not_named_may_contain_anything(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("time,site,868.1 MHz,868.3 MHz,868.5 MHz\n0,hill,-90,-80,9e9\n2,?,-91,-81,x\n")
+    for channels in ("868.1 MHz,868.3 MHz", "1..2", "868.0 MHz..868.4 MHz"):
+        trace = ib.Trace.read(path, channels=channels)
+        assert trace.channel_names == ("868.1 MHz", "868.3 MHz")
+        assert trace.power_dbm.tolist() == [[-90.0, -80.0], [-91.0, -81.0]]
+        assert trace.slot_s == 2.0
+    table = pd.DataFrame({"site": ["hill", "?"], "a": [-90.0, -91.0], "b": [-80.0, -81.0]})
+    table.to_parquet(tmp_path / "log.parquet")
+    assert ib.Trace.read(tmp_path / "log.parquet", channels="b,a").power_dbm.tolist() == [
+        [-80.0, -90.0],
+        [-81.0, -91.0],
+    ]
+
+
+def test_frequencies_keep_their_edges_where_some_are_selected(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.csv"
+    path.write_text("868100000,868300000,868500000\n-90,-80,-95\n-91,-60,-95\n")  # the header is of numbers only
+    trace = ib.Trace.read(path, channels="0,2")
+    assert trace.channel_names == ("868.1 MHz", "868.5 MHz")
+    assert trace.freq_low_hz.tolist() == [868.0e6, 868.4e6]
+    assert trace.T == 2
 
 
 def test_one_reading_per_line(tmp_path: Path) -> None:
@@ -181,7 +214,7 @@ def test_one_reading_per_line(tmp_path: Path) -> None:
     assert ib.Trace.read(path, threshold=-85).busy.tolist() == [[False], [True], [False]]
 
 
-def test_npz_and_npy(tmp_path: Path) -> None:
+def test_npz_and_npy_give_the_stored_arrays(tmp_path: Path) -> None:
     values = make.powers().astype(np.float32)
     contexts = np.arange(60 * 6 * 2, dtype=np.float32).reshape(60, 6, 2) / 1000
     names = [f"c{k}" for k in range(6)]
@@ -196,9 +229,7 @@ def test_npz_and_npy(tmp_path: Path) -> None:
     assert np.array_equal(ib.Trace.read(tmp_path / "c.npz").busy, values > -75)
 
 
-def test_foreign_parquet(tmp_path: Path) -> None:
-    import pandas as pd
-
+def test_parquet_of_another_program_is_read(tmp_path: Path) -> None:
     values = make.powers(K=2)
     times = pd.date_range("2024-05-01", periods=60, freq="500ms")
     pd.DataFrame({"time": times, "868100000": values[:, 0], "868300000": values[:, 1]}).to_parquet(

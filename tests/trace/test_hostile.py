@@ -93,6 +93,11 @@ def swap(i: int, j: int) -> Callable[[list[str]], list[str]]:
     return apply
 
 
+def swap_dates(rows: list[str]) -> list[str]:
+    """Let the dates of the last two rows, a round of k7, lie a day before."""
+    return [*rows[:-2], *(row.replace("2018-01-1", "2018-01-0", 1) for row in rows[-2:])]
+
+
 WRONG_HOP = struct.pack("<BdddddQQ2x", 2, 0.0, 1.0, 88e6, 89e6, 1e4, 10, 12)
 
 HOSTILE: dict[str, tuple[Maker, str]] = {
@@ -135,21 +140,39 @@ HOSTILE: dict[str, tuple[Maker, str]] = {
     "gzip, truncated": (lambda p: p.write_bytes(gzip.compress(image(p))[:500]),
                         "gzip data are damaged or end early"),
     "gzip, one endless line": (lambda p: p.write_bytes(gzip.compress(b"1" * 2**25)), "longer than|none of the formats"),
-    "csv, ragged": (text("a,b\n-90,-80\n-90\n"), "line 3: has 1 fields, expected 2"),
-    "csv, text": (text("a,b\n-90,-80\n-90,x\n"), "line 3: 'x' is not a number"),
+    "msod, infinite edge": (lte(lambda b: b, mPar={"n": 6, "fStart": 1e6, "fStop": float("inf")}), "mPar must contain"),
+    "msod, half a channel": (lte(lambda b: b, mPar={"n": 2.5, "fStart": 1e6, "fStop": 2e6}), "n = 2.5 channels from"),
+    "iw, no number": (
+        lambda p: p.write_text(make.iw_survey(p, [{2412: (9, 1)}] * 2).read_text().replace("9 ms", "? ms", 1)),
+        r"line 5: .* expected a time in ms"),
+    "k7, time goes back": (
+        lambda p: p.write_text("\n".join(swap_dates(make.k7(p, np.ones((2, 2))).read_text().splitlines()))),
+        r"line \d: the time of a round is before"),
+    "csv, UTF-16": (data("time,a\n1,-90\n2,-91\n".encode("utf-16")), "is text in UTF-16; save it as UTF-8"),
+    "csv, Latin-1": (data("time,a\n1,-90\n2,-9\xe4\n".encode("latin-1")), r"line 3: is not text in UTF-8, at b'\\xe4'"),
+    "csv, milliseconds": (text("time,a\n1700000000000,-90\n1700000000100,-91\n"), "line 2: .* not in milliseconds"),
+    "csv, one frequency twice": (text("868.1 MHz,868100 kHz\n-90,-80\n"), "line 1: 868100000 Hz is the frequency of 2"),
+    "csv, two kinds of power": (text("power_a,power_dbm_a\n-90,-80\n"), "line 1: columns of power and of power_dbm"),
+    "csv, ragged": (text("a,b\n-90,-80\n-90\n"), "line 3: has 1 field, expected 2"),
+    "csv, text": (text("a,b\n-90,-80\n-90,x\n"), r"line 3: 'x' is not a number, in column 1 \(b\)"),
     "csv, duplicate channels": (text("a,a\n-90,-80\n"), "line 1: channel 'a' appears twice"),
     "csv, header only": (text("power_a,power_b\n"), "formats|no row"),
     "csv, ambiguous": (text("a,b\n0.5,0.25\n"), "--values"),
     "csv, not binary later": (text("a\n" + "1\n" * 2000 + "0.5\n"), "0 or 1|--values"),
     "csv, all missing": (text("a,b\n-90,\n" + "-91,\n" * 20), r"channel 1 \(b\) has no measurement"),
     "csv, long gap": (text("a\n-90\n" + "nan\n" * 11 + "-90\n"), "more than 10 slots in a row, near slot 12"),
-    "csv, infinite": (text("a,b\n-90,-80\n-90,inf\n"), "line 3: inf is not a power"),
+    "csv, infinite": (text("a,b\n-90,-80\n-90,inf\n"), r"line 3: inf is not a power .*\(channel 1 \(b\)"),
     "csv, slots go back": (text("slot,a\n1,-90\n3,-90\n2,-80\n"), "line 4: slot 2 after slot 3"),
     "csv, decimal commas with commas": (text("a,b\n-90,5,-80,25\n"), "line 2: has 4 fields"),
     "npz, enormous shape": (false_shape, "ends early"),
     "npz, no array": (npz(other=np.ones(3), more=np.ones(2)), "no array called busy"),
     "npz, objects": (npz(busy=np.array([{}, []], dtype=object)), "expected numbers"),
     "npz, shapes differ": (npz(busy=np.zeros((4, 2)), power=np.zeros((5, 2))), "has shape"),
+    "npz, three axes": (npz(power=np.zeros((4, 2, 2))), r"array power has shape .* expected \(slots, channels\)"),
+    "npz, slot of text": (npz(busy=np.zeros((4, 2)), slot_s=np.array("x")), "array slot_s is not of numbers"),
+    "npz, negative slot": (npz(busy=np.zeros((4, 2)), slot_s=-1.0), "slot_s = -1.0: must be a number above 0"),
+    "npz, one edge": (npz(busy=np.zeros((4, 2)), freq_low_hz=np.ones(2)), "freq_high_hz is missing"),
+    "npz, no time": (npz(busy=np.zeros((4, 2)), start="yesterday"), "start = 'yesterday': must be a time such as"),
     "npz, truncated": (data(packed(busy=np.zeros((50, 2)))[:200]), "zip archive is damaged"),
     "parquet, truncated": (cut_parquet, "damaged or ends early"),
 }  # fmt: skip
@@ -181,6 +204,16 @@ def test_folders_absent_and_locked_files(tmp_path: Path) -> None:
         pytest.skip("this user reads every file")
     with pytest.raises(ib.InputError, match="Permission denied"):
         ib.Trace.read(locked)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_pipes_and_devices_are_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path(os.devnull)):
+        for read in (ib.Trace.read, ib.Trace.load):
+            with pytest.raises(ib.InputError, match="is a pipe, a socket or a device"):
+                read(path)
 
 
 def test_files_of_different_formats_are_refused(tmp_path: Path) -> None:

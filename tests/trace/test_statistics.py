@@ -13,7 +13,7 @@ from idleband.trace.statistics import DwellTimes, statistics_of
 from idleband.trace.waterfall import waterfall_of
 
 
-def test_statistics_by_hand() -> None:
+def test_statistics_equal_values_computed_by_hand() -> None:
     busy = np.array([[0, 0, 1, 1, 0, 0, 0, 1, 0, 1], [0, 0, 1, 1, 0, 0, 0, 1, 0, 1], [1] * 10]).T
     found = ib.Trace.from_arrays(busy=busy).statistics()
     first = found.channels[0]

@@ -19,14 +19,14 @@ from idleband.trace.threshold import MAX_SAMPLE, ThresholdRule, sample_step
         ("q2.5+3", ThresholdRule(None, 0.025, 3.0)),
     ],
 )
-def test_rules(text: object, rule: ThresholdRule) -> None:
+def test_threshold_rules_are_parsed(text: object, rule: ThresholdRule) -> None:
     assert ThresholdRule.parse(text) == rule
 
 
 @pytest.mark.parametrize(
     "text", ["", "high", "floor+", "floor+x", "q+3", "q0+3", "q100", "nan", "inf", True, [1], "floor+1.2.3"]
 )
-def test_other_rules_are_refused(text: object) -> None:
+def test_invalid_threshold_rules_are_refused(text: object) -> None:
     with pytest.raises(ib.InputError, match="threshold = "):
         ThresholdRule.parse(text)
 

@@ -89,7 +89,7 @@ def test_idle_is_the_opposite_of_busy() -> None:
         ({"busy": np.zeros((0, 3))}, "has shape"),
         ({"busy": "x"}, "array of numbers"),
         ({"busy": [[0]], "threshold": -70}, "not with busy"),
-        ({"busy": [[0, 1]], "channel_names": ["a"]}, "1 names for 2 channels"),
+        ({"busy": [[0, 1]], "channel_names": ["a"]}, "1 name for 2 channels"),
         ({"busy": [[0]], "slot_s": 0}, "slot_s = 0"),
         ({"busy": [[0]], "freq_low_hz": [2.0], "freq_high_hz": [1.0]}, "freq_low_hz 2 is above 1"),
         ({"power_dbm": [[-90]], "threshold": "florr+3"}, "must be a level such as -70"),
@@ -116,6 +116,13 @@ def test_channels_are_selected_by_index_name_range_and_frequency() -> None:
     for wrong in ("x", [9], "2..1", "8 MHz..9 MHz", []):
         with pytest.raises(ib.InputError):
             trace.select(channels=wrong)
+
+
+def test_a_range_of_names_needs_no_frequencies() -> None:
+    trace = ib.Trace.from_arrays(busy=np.zeros((2, 3)), channel_names=["1 MHz", "2 MHz", "3 MHz"])
+    assert trace.select("2 MHz..3 MHz").channel_names == ("2 MHz", "3 MHz")
+    with pytest.raises(ib.InputError, match="the frequencies of the channels are not known"):
+        trace.select("2 MHz..4 MHz")
 
 
 def test_slots_are_selected_and_the_start_moves() -> None:
@@ -155,7 +162,7 @@ def test_dataframes_with_gaps_in_time() -> None:
         ib.Trace.from_dataframe(pd.DataFrame({"a": ["x"]}))
 
 
-def test_text_and_html() -> None:
+def test_representations_as_text_and_html() -> None:
     trace = ib.Trace.from_arrays(busy=[[0], [1]], source="<roof>", channel_names=["a"])
     assert repr(trace) == "Trace(2 slots of 1 s, 1 channel, busy 0.5 to 0.5 of the time)"
     html = trace._repr_html_()

@@ -6,8 +6,9 @@ interval of the paired difference lies above 0 and the difference is at least 0.
 that earns most.
 """
 
+import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,20 +45,27 @@ class PolicyReplay:
     microseconds: float  # processor time per slot
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """Ends of the 95% interval of `behind`; None for the best policy, and where there are too few blocks."""
+        if self.behind is None or not math.isfinite(self.behind.low):
+            return None
+        return self.behind.low, self.behind.high
+
+    @property
     def clearly_behind(self) -> bool:
         """Whether the best policy earns clearly more: not by accident, and by a share that matters."""
         return self.behind is not None and self.behind.low > 0.0 and self.behind.mean >= MARGIN * self.reward
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the numbers for JSON."""
-        behind = None if self.behind is None else {"mean": self.behind.mean, "interval": list(self.behind[1:3])}
+        """Return the numbers for JSON; None where there is no number."""
+        behind = None if self.behind is None else {"mean": self.behind.mean, "interval": self.interval}
         return {
             "policy": self.label,
             "reward": self.reward,
             "share_of_genie": self.share_of_genie,
             "collisions": self.collisions,
             "behind": behind,
-            "microseconds": self.microseconds,
+            "microseconds": self.microseconds if math.isfinite(self.microseconds) else None,
         }
 
 
@@ -185,21 +193,27 @@ def advise(
     'mp-ucb'
     """
     loaded = trace if isinstance(trace, Trace) else Trace.load(trace)
+    folder = None if out is None else validation.path(out, "out", "folder")
     M = validation.whole(users, "users", 1, loaded.K)
     configured = candidates() if policies is None else [policy(one) for one in policies]
     for one in configured:
         if one.policy.knows & {PARAMETERS, STATES_SEEN}:
             raise InputError(f"policy {one.label}: knows more than a base station does; choose another to recommend")
-    folder = None if out is None else Path(out)
+        if CONTEXTS_SEEN in one.policy.knows and loaded.contexts is None:
+            raise InputError(f"policy {one.label}: uses contexts, which the trace does not have; choose another")
     replayed = scenario(trace if isinstance(trace, Trace) else Path(trace), users=M)
     spec = experiment(replayed, configured, None, replications, seed)
     study = run_experiment(spec, None if folder is None else folder / "replay", threads=threads, progress=progress)
-    labels = {one.label for one in configured}
+    listed = configured if policies is None else policies
+    written = {
+        one.label: given if isinstance(given, str) and ".py:" in given else ""
+        for one, given in zip(configured, listed, strict=True)
+    }
     fit = None
     if loaded.T >= MIN_SLOTS:
         progress.message("fitting channel models to the trace")
         fit = loaded.fit(users=M, name=replayed.name)
-    advice = _advice(loaded, study, labels, fit)
+    advice = _advice(loaded, study, written, fit)
     if folder is not None:
         from idleband.advice.report import write_report
 
@@ -207,10 +221,14 @@ def advise(
     return advice
 
 
-def _advice(trace: Trace, study: Study, labels: set[str], fit: TraceFit | None) -> Advice:
-    """Return the recommendation that follows from the replays of the policies with these labels."""
+def _advice(trace: Trace, study: Study, written: Mapping[str, str], fit: TraceFit | None) -> Advice:
+    """Return the recommendation that follows from the replays of the policies with these labels.
+
+    `written` has by label how a policy from a user's file was given, and an empty text for the policies of the package.
+    """
     results = sorted(
-        (result for result in study.results if result.label in labels), key=lambda one: -float(one.reward[:, -1].mean())
+        (result for result in study.results if result.label in written),
+        key=lambda one: -float(one.reward[:, -1].mean()),
     )
     best, M = results[0], study.scenario.users
     genie = float((best.reward + best.regret("genie"))[:, -1].mean())
@@ -230,7 +248,7 @@ def _advice(trace: Trace, study: Study, labels: set[str], fit: TraceFit | None) 
     return Advice(
         recommended,
         reason,
-        serve_command(recommended, trace, M),
+        serve_command(recommended, trace, M, written[recommended]),
         replays,
         {
             "best fixed set per block": best.block_reference() * best.horizon / genie,
@@ -255,15 +273,18 @@ def _choice(replays: Sequence[PolicyReplay]) -> tuple[str, str]:
     )
 
 
-def serve_command(label: str, trace: Trace, users: int) -> str:
-    """Return the command that runs a policy for the channels of a trace.
+def serve_command(label: str, trace: Trace, users: int, written: str = "") -> str:
+    """Return the command that runs a policy for the channels of a trace; `written` is FILE.py:NAME of a user's policy.
 
     >>> serve_command("mp-ucb L=1.0", Trace.from_arrays(busy=[[0, 1], [1, 0]]), 1)
     'idleband serve --data live --policy mp-ucb:L=1.0 --channels 2 --users 1'
     """
     name, _, parameters = label.partition(" ")
-    words = ["idleband", "serve", "--data", "live", "--policy", f"{name}:{','.join(parameters.split())}".rstrip(":")]
+    chosen = written or f"{name}:{','.join(parameters.split())}".rstrip(":")
+    words = ["idleband", "serve", "--data", "live", "--policy", chosen]
     words += ["--channels", str(trace.K), "--users", str(users)]
+    if CONTEXTS_SEEN in policy(chosen).policy.knows and trace.contexts is not None:
+        words += ["--dimension", str(trace.contexts.shape[2])]
     if trace.channel_names:
         words += ["--set", f"channel_names={','.join(trace.channel_names)}"]
     return shlex.join(words)

@@ -43,7 +43,7 @@ def write_report(advice: Advice, folder: Path) -> Path:
         write_durably(folder / f"{image.name}.png", image.png)
     if advice.fit is not None:
         advice.fit.save(folder / "scenario.toml")
-    write_durably(folder / "advice.json", (json.dumps(advice.to_dict(), indent=1, allow_nan=True) + "\n").encode())
+    write_durably(folder / "advice.json", (json.dumps(advice.to_dict(), indent=1, allow_nan=False) + "\n").encode())
     path = folder / "report.html"
     page = render(
         "idleband.advice", "report.html", version=version("idleband"), advice=advice, images=images,

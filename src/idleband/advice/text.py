@@ -1,6 +1,7 @@
 """A recommendation as text for a terminal of 80 columns."""
 
 from idleband.advice.advise import Advice, PolicyReplay
+from idleband.errors import counted
 from idleband.reporting.text import definitions, paragraph, table
 
 LEGEND = definitions(
@@ -25,15 +26,17 @@ def advice_text(advice: Advice) -> str:
     rows += [_row(one, one.label == advice.recommended) for one in advice.replays]
     trace = advice.trace
     low, high = float(trace.occupancy.min()), float(trace.occupancy.max())
+    size = f"{counted(trace.T, 'slot')} of {trace.slot_s:g} s, {counted(trace.K, 'channel')}"
     facts = [
-        ("trace", f"{trace.T:,} slots of {trace.slot_s:g} s, {trace.K} channels, busy {low:.0%} to {high:.0%}"),
+        ("trace", f"{size}, busy {low:.0%} to {high:.0%}"),
         ("busy", trace.threshold_rule),
+        *(("note", note) for note in trace.notes),
         *((name, f"{share:.2%} of the genie's reward") for name, share in advice.references.items()),
     ]
     parts = [
         definitions(facts),
-        f"{advice.users} of {trace.K} channels per slot, replayed from {advice.study.results[0].replications} starting"
-        " points:",
+        f"{advice.users} of {counted(trace.K, 'channel')} per slot, replayed from"
+        f" {counted(advice.study.results[0].replications, 'starting point')}:",
         table(rows),
         LEGEND,
         paragraph(ONE_RECORDING),
@@ -48,7 +51,6 @@ def advice_text(advice: Advice) -> str:
 
 
 def _row(one: PolicyReplay, recommended: bool) -> list[str]:
-    behind = interval = "-"
-    if one.behind is not None:
-        behind, interval = f"{one.behind.mean:.4f}", f"{one.behind.low:.4f} to {one.behind.high:.4f}"
+    behind = "-" if one.behind is None else f"{one.behind.mean:.4f}"
+    interval = "-" if one.interval is None else "{:.4f} to {:.4f}".format(*one.interval)
     return [one.label + " *" * recommended, f"{one.share_of_genie:.2%}", behind, interval, f"{one.collisions:.2%}"]

@@ -1,1 +1,1 @@
-"""The same policies, live: one slot at a time, with whatever feedback comes."""
+"""Policies that decide one slot at a time and learn from reports."""

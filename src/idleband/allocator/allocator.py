@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy.typing as npt
 
+from idleband import validation
 from idleband.allocator.core import AllocatorCore
 from idleband.allocator.events import Decision, Receipt, RequestId
 from idleband.allocator.explanation import Explanation
 from idleband.allocator.settings import Settings
 from idleband.allocator.supervisor import SETTLE_TIMEOUT
 from idleband.durable import write_durably
-from idleband.errors import InputError, PolicyBusyError
+from idleband.errors import InputError, PolicyBusyError, counted
 from idleband.policies.registry import PolicyLike
 from idleband.scenario.scenario import Scenario
 
@@ -146,7 +147,8 @@ class Allocator:
 
     def __repr__(self) -> str:
         s = self.settings
-        return f"Allocator({s.configured.label}: {s.channels} channels, {s.users} users, slot {self.slot})"
+        size = f"{counted(s.channels, 'channel')}, {counted(s.users, 'user')}"
+        return f"Allocator({s.configured.label}: {size}, slot {self.slot})"
 
     @property
     def settings(self) -> Settings:
@@ -323,6 +325,7 @@ class Allocator:
         StorageError
             If the file cannot be written.
         """
+        file = validation.path(path, "path", "file")
         end = time.monotonic() + SETTLE_TIMEOUT
         while True:
             try:
@@ -333,7 +336,7 @@ class Allocator:
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.01)
-        write_durably(Path(path), serialize())
+        write_durably(file, serialize())
 
     @classmethod
     def load(cls, path: str | Path) -> "Allocator":
@@ -342,7 +345,7 @@ class Allocator:
         Raises InputError if the file cannot be read or is damaged.
         """
         try:
-            data = Path(path).read_bytes()
+            data = validation.path(path, "path", "file").read_bytes()
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from None
         return cls._around(AllocatorCore.from_bytes(data, str(path)))

@@ -32,7 +32,7 @@ from idleband.allocator.settings import Settings
 from idleband.allocator.supervisor import SETTLE_TIMEOUT, Supervisor
 from idleband.arrays import Floats, Ints
 from idleband.channels import channel_indices, channel_label
-from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError, shown
+from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError, counted, shown
 from idleband.kernels import compile
 from idleband.kernels.interrupt import interruptible
 from idleband.kernels.packed_state import PackedState, pack
@@ -319,8 +319,9 @@ class AllocatorCore:
         try:
             return self.records[request_id]
         except (KeyError, TypeError):
+            slots = counted(self.settings.patience, "slot")
             raise UnknownRequestError(
-                f"request_id = {shown(request_id)}: no decision of the last {self.settings.patience} slots has it"
+                f"request_id = {shown(request_id)}: no decision of the last {slots} has it"
             ) from None
 
     def is_late(self, request_id: RequestId) -> bool:

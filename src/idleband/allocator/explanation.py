@@ -188,7 +188,13 @@ class _Sentences:
             have, they_come = ("has", "it comes") if len(untried) == 1 else ("have", "they come")
             channels = _capitalized(self._listed(untried))
             sentences.append(f"{channels} {have} not been tried yet, so {they_come} first.")
-        if not ranked or all(terms.index == ranked[0].index for terms in self._rows):
+        if not ranked:
+            return sentences
+        if all(terms.index == ranked[0].index for terms in self._rows):
+            if len(ranked) < len(self._rows):
+                sentences.append(
+                    f"All channels have the index {ranked[0].index:.3g}; those with the lowest numbers come first."
+                )
             return sentences
         chosen = {terms.channel for terms in selected}  # a set, because there may be thousands of channels
         others = [

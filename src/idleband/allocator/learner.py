@@ -22,8 +22,7 @@ class Learner:
         self, configured: ConfiguredPolicy, setup: Setup, truth: Truth | None, seed: int, replication: int
     ) -> None:
         policy = configured.policy
-        if PARAMETERS in policy.knows and truth is None:
-            raise InputError(f"policy {policy.name}: needs a scenario, because it knows the true parameters")
+        assert truth is not None or PARAMETERS not in policy.knows  # the settings of an oracle have a scenario
         self.configured = configured
         setup = setup._replace(params=configured.params)
         given = (truth,) if PARAMETERS in policy.knows else ()

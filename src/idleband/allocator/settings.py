@@ -82,8 +82,12 @@ class Settings:
                     raise InputError(f"{key} = {shown(own[key])}: must be left out; the scenario defines it")
             K, users, d = scenario.K, scenario.users, scenario.dimension
         else:
+            if PARAMETERS in configured.policy.knows:
+                raise InputError(
+                    f"policy {configured.policy.name}: needs a scenario, because it knows the true parameters"
+                )
             policies = [configured, policy(fallback), *([] if incumbent is None else [policy(incumbent)])]
-            K, users, d = _sizes(own, any(CONTEXTS_SEEN in one.policy.knows for one in policies))
+            K, users, d = _sizes(own, [one.policy.name for one in policies if CONTEXTS_SEEN in one.policy.knows])
         if CONTEXTS_SEEN in configured.policy.knows and 8 * K * (d + 1) ** 2 > MAX_MODEL_BYTES:
             raise InputError(
                 f"dimension = {d}: models of {K} channels would take {8 * K * (d + 1) ** 2 / 2**30:.1f} GiB; must be at"
@@ -222,15 +226,19 @@ class Settings:
         return truth_of(self.built_scenario, *path_parameters(self.built_scenario, self.seed, self.replication))
 
 
-def _sizes(own: dict[str, Any], contexts_used: bool) -> tuple[int, int, int]:
-    """Return channels, users and dimension; the dimension may be left out if no policy uses contexts."""
-    for key in ("channels", "users", "dimension"):
-        if own.get(key) is None and (contexts_used or key != "dimension"):
+def _sizes(own: dict[str, Any], contextual: list[str]) -> tuple[int, int, int]:
+    """Return channels, users and dimension, which may be left out if there are no policies that use contexts."""
+    for key in ("channels", "users"):
+        if own.get(key) is None:
             raise InputError(f"{key}: must be given, unless a scenario defines it")
+    if contextual and own.get("dimension") is None:
+        raise InputError(
+            f"dimension: must be given, unless a scenario defines it, because policy {contextual[0]} uses contexts"
+        )
     channels = validation.whole(own["channels"], "channels", 1, MAX_CHANNELS)
     users = validation.whole(own["users"], "users", 1, channels)
     dimension = 0 if own.get("dimension") is None else own["dimension"]
-    return channels, users, validation.whole(dimension, "dimension", int(contexts_used), MAX_DIMENSION)
+    return channels, users, validation.whole(dimension, "dimension", int(bool(contextual)), MAX_DIMENSION)
 
 
 def _stored_in_files(scenario: Scenario) -> Scenario:

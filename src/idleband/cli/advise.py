@@ -15,7 +15,7 @@ from idleband.experiments.store import check_place
 from idleband.trace.importing import import_trace
 from idleband.trace.parquet import TraceFile, is_trace_file
 
-IMPORT_OPTIONS = ("format", "threshold", "channels", "occupancy", "values", "bins", "link", "source", "license")
+IMPORT_OPTIONS = ("format", "threshold", "channels", "occupancy", "values", "bins", "link", "fill", "source", "license")
 
 
 def advise(options: argparse.Namespace) -> None:
@@ -36,7 +36,7 @@ def advise(options: argparse.Namespace) -> None:
             threads=thread_count(options), progress=bar,
         )  # fmt: skip
     if options.json:
-        print(json.dumps({**advice.to_dict(), "report": str(out / "report.html")}, indent=1))
+        print(json.dumps({**advice.to_dict(), "report": str(out / "report.html")}, indent=1, allow_nan=False))
         return
     print(f"\n{advice_text(advice)}\n\nreport: {out / 'report.html'}")
 

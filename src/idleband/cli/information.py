@@ -1,4 +1,4 @@
-"""Commands that describe: scenarios, policies, show, cost and bench."""
+"""Commands that describe: scenarios, policies, show, cost, optimum and bench."""
 
 import argparse
 import json
@@ -53,6 +53,28 @@ def cost(options: argparse.Namespace) -> None:
         print(json.dumps({"scenario": scenario.name, "channels": channels, "cost": regret}))
     else:
         print(f"{regret:.3f}")
+
+
+def optimum(options: argparse.Namespace) -> None:
+    """Print the optimal reward per slot, and how far the upper bound is above it."""
+    from idleband.cli.arguments import read_scenario
+    from idleband.scenario import optimum as exact
+    from idleband.scenario.upper_bound import bound
+
+    seed = validation.whole(options.seed, "--seed", 0, 2**63 - 1)
+    tolerance = validation.decimal(options.tolerance, "--tolerance")
+    scenario = read_scenario(options.what, options.perturbation, options.users)
+    found = exact.optimum(scenario, seed=seed, tolerance=tolerance)
+    limit = bound(scenario, found.theta)
+    if options.json:
+        numbers = {key: getattr(found, key) for key in ("value", "lower", "upper", "states", "sweeps", "span")}
+        more = {"sampling_error": found.sampling_error, "bound": limit}
+        print(json.dumps({"scenario": scenario.name, **numbers, **more}, indent=1))
+        return
+    print(f"{scenario.name}: optimal reward {found}")
+    if limit is not None:
+        above = f", {limit / found.value - 1.0:.1%} above" if found.value > 0.0 else ""
+        print(f"upper bound for policies that observe played channels only: {limit:.4f}{above}")
 
 
 def bench(options: argparse.Namespace) -> None:

@@ -32,6 +32,7 @@ COMMANDS = {
     "policies": ("information", "policies"),
     "show": ("information", "show"),
     "cost": ("information", "cost"),
+    "optimum": ("information", "optimum"),
     "bench": ("information", "bench"),
 }
 

@@ -209,9 +209,6 @@ def _add_trace(commands: Any) -> dict[str, Parser]:
     )  # fmt: skip
     load.add_argument("files", metavar="FILE", nargs="+", help="recordings, consecutive in time if there are several")
     load.add_argument("--out", metavar="TRACE", required=True, help="trace file to write, such as trace.parquet")
-    load.add_argument(
-        "--fill", metavar="SLOTS", default="10", help="missing slots in a row to replace, at most (default 10)"
-    )
     _add_import_options(load)
     show = _add(
         below, "show", "describe a trace: occupancy, dwell times, transitions, correlation",
@@ -247,10 +244,12 @@ def _add_import_options(command: Parser) -> None:
         " or the 10th percentile of the channel plus 8 dB (default floor+6); with rewards: the reward below which it is"
         " busy (default 0.5)",
     )  # fmt: skip
+    command.add_argument("--fill", metavar="SLOTS", help="missing slots in a row to replace, at most (default 10)")
     command.add_argument("--slot", metavar="SECONDS", help="duration of a slot, a multiple of the recording's")
     command.add_argument(
         "--channels", metavar="CHANNELS",
-        help="channels to keep, by index from 0, name or range: 3..52, or '704 MHz..714 MHz' (default all)",
+        help="channels to keep, by index from 0, name or range: 3..52, or '704 MHz..714 MHz' (default all); the other"
+        " columns of a table may contain anything",
     )  # fmt: skip
     command.add_argument(
         "--occupancy", metavar="LOW..HIGH",
@@ -298,8 +297,19 @@ def _add_information(commands: Any) -> None:
     cost.add_argument("what", metavar=SCENARIO)
     cost.add_argument("channels", metavar="CHANNELS", help="M channels by name or index from 0: ch1,ch2 or 0,1")
     _add_users(cost)
+    optimum = _add(
+        commands, "optimum", "compute the optimal long-run reward per slot of a small scenario, with bounds",
+        "It is the reward of the best policy that knows the scenario, and takes seconds for about four channels.",
+    )  # fmt: skip
+    optimum.add_argument("what", metavar=SCENARIO)
+    optimum.add_argument(
+        "--tolerance", metavar="X", default="1e-4", help="largest half-width of the bounds (default 1e-4)"
+    )
+    optimum.add_argument("--seed", metavar="N", default="0", help="seed of the theta, if it is drawn (default 0)")
+    _add_users(optimum)
+    _add_perturbation(optimum)
     bench = _add(commands, "bench", "measure the speed of every policy on this machine")
-    for command in (scenarios, policies, show, cost, bench):
+    for command in (scenarios, policies, show, cost, optimum, bench):
         _add_json(command)
 
 

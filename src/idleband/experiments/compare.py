@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+from idleband import validation
 from idleband.errors import InputError
 from idleband.experiments.run import run_experiment
 from idleband.experiments.spec import experiment
@@ -74,7 +75,7 @@ def compare(
     """
     configured = [require_compiled(policy(one), compiled) for one in _flat(policies)]
     spec = experiment(build_scenario(scenario), configured, horizon, replications, seed)
-    return run_experiment(spec, None if out is None else Path(out), threads=threads)
+    return run_experiment(spec, None if out is None else validation.path(out, "out", "folder"), threads=threads)
 
 
 def _flat(policies: Policies) -> Iterator[PolicyLike]:
@@ -113,7 +114,7 @@ def load(folder: str | Path) -> Study:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = ib.compare("S1", ["mp-ucb"], horizon=100, replications=2, out=folder)
     ...     ib.load(folder)
-    Study(S1: 1 policies x 2 replications x 100 slots)
+    Study(S1: 1 policy x 2 replications x 100 slots)
     """
-    scenario, seed, results, complete = read_results(Path(folder))
+    scenario, seed, results, complete = read_results(validation.path(folder, "folder", "folder"))
     return Study(scenario, seed, tuple(results), complete)

@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
+from idleband.errors import counted
 from idleband.experiments.spec import Experiment
 from idleband.experiments.store import Store, open_store, task_keys
 from idleband.experiments.study import Study
@@ -85,8 +86,8 @@ class _Running:
     def summary(self) -> str:
         """Return the size of the experiment and how much of it is stored, in one line."""
         spec = self.spec
-        counts = {"policies": len(spec.policies), "replications": spec.replications, "slots": spec.horizon}
-        size = " x ".join(f"{count:,} {what}" for what, count in counts.items())
+        counts = {"policy": len(spec.policies), "replication": spec.replications, "slot": spec.horizon}
+        size = " x ".join(counted(n, noun) for noun, n in counts.items())
         found = len(self.finished)
         return f"{spec.scenario.name}: {size}" + (f", {found} of {len(self.keys)} tasks already there" if found else "")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from idleband import validation
-from idleband.errors import InputError, unknown
+from idleband.errors import InputError, counted, shown, unknown
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.result import COLUMNS, Result
 from idleband.simulation.statistics import Difference, Interval
@@ -51,7 +51,8 @@ class Study:
 
     def __repr__(self) -> str:
         first = self.results[0]
-        size = f"{len(self.results)} policies x {first.replications} replications x {first.horizon:,} slots"
+        counts = {"policy": len(self.results), "replication": first.replications, "slot": first.horizon}
+        size = " x ".join(counted(n, noun) for noun, n in counts.items())
         return f"Study({self.scenario.name}: {size})"
 
     def __str__(self) -> str:
@@ -131,7 +132,7 @@ class Study:
         mp-ucb minus mp-random: reward +0.8271 per slot, 95% interval 0.6122 to 1.042, 3 replications
         """
         of, minus = (self[label].samples(column, per_slot=per_slot) for label in (a, b))
-        unit = "per slot" if per_slot else f"in {self[a].horizon:,} slots"
+        unit = "per slot" if per_slot else f"in {counted(self[a].horizon, 'slot')}"
         return Difference.of((of - minus).interval(), a, b, column, unit)
 
     def table(self, columns: Sequence[str] | None = None, *, full: bool = False) -> "pandas.DataFrame":
@@ -196,7 +197,7 @@ class Study:
         Parameters
         ----------
         path : str or Path, optional
-            Where the figure is saved (.png, .svg or .pdf).
+            File for the figure, ending in .png, .svg or .pdf. Its folder is created if necessary.
         scale : {"reward", "paper"}
             "reward": reward per slot over time, and paired differences to one policy. "paper": regret on the scale of
             the paper, R(t) / (M ln t).
@@ -208,15 +209,25 @@ class Study:
         Returns
         -------
         matplotlib.figure.Figure
+
+        Raises
+        ------
+        InputError
+            If an argument is invalid.
+        StorageError
+            If the file cannot be written.
         """
         # Imported here because reporting lies above experiments in the layers, and users look for `plot` on a study.
         # The import contract in pyproject.toml lists this exception.
-        from idleband.reporting.plots import regret_figure, reward_figure
+        from idleband.reporting.plots import FIGURES, regret_figure, reward_figure, write_figure
 
+        file = None if path is None else validation.path(path, "path", "file")
+        if file is not None and (file.suffix not in FIGURES or file.is_dir()):
+            raise InputError(f"path = {shown(path)}: must be the name of a file that ends in {', '.join(FIGURES)}")
         if validation.choice(scale, "scale", SCALES) == "paper":
             figure = regret_figure(self.scenario, self.results, "static" if reference is None else reference)
         else:
             figure = reward_figure(self.scenario, self.results, reference)
-        if path is not None:
-            figure.savefig(path)
+        if file is not None:
+            write_figure(figure, file)
         return figure

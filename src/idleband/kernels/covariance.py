@@ -47,9 +47,9 @@ def new_covariance(kind: int, models: int, units: int, per_unit: int, lambda_: f
     blocks, S = (units, per_unit) if kind == BLOCK else (1, units * per_unit)
     shape = (models, blocks, 1 if kind == DIAGONAL else S, S)
     A, A_inv = aligned(shape), aligned(shape)
-    for i in range(S):
-        A[:, :, 0 if kind == DIAGONAL else i, i] = lambda_
-        A_inv[:, :, 0 if kind == DIAGONAL else i, i] = 1.0 / lambda_
+    step = 1 if kind == DIAGONAL else S + 1  # from one entry of a diagonal to the next
+    A.reshape(models, blocks, -1)[:, :, ::step] = lambda_
+    A_inv.reshape(models, blocks, -1)[:, :, ::step] = 1.0 / lambda_
     return Covariance(kind, lambda_, A, A_inv, np.zeros(A.shape[:2], np.int64))
 
 

@@ -11,11 +11,13 @@ A stream is identified by seed, replication and name, not by worker or order.
 
 import math
 import warnings
+from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from idleband.kernels.compile import INTERPRETED, jit
+from idleband.kernels.compile import INTERPRETED, call, jit, specialise
 
 Rng = npt.NDArray[np.uint64]
 
@@ -42,6 +44,86 @@ def stream(seed: int, replication: int, name: int) -> Rng:
     if (step ^ (step >> 1)).bit_count() < 24:  # regular steps mix badly (section 5 of the paper)
         step ^= 0xAAAAAAAAAAAAAAAA
     return np.array([state, step], np.uint64)
+
+
+def streams(seed: int, replication: int) -> Rng:
+    """Return all generators of a replication; row NAME is `stream(seed, replication, NAME)`. Compiled.
+
+    >>> bool((streams(7, 3)[POLICY] == stream(7, 3, POLICY)).all())
+    True
+    """
+    if INTERPRETED or seed >= 2**63 or replication >= 2**32:
+        return np.array([stream(seed, replication, name) for name in range(STREAMS)])
+    rngs = np.empty((STREAMS, 2), np.uint64)
+    call(_stream_filler(), seed, replication, np.empty(4, np.uint64), rngs)
+    return rngs
+
+
+@cache
+def _stream_filler() -> Any:
+    return specialise(fill_streams, "fill_streams", {})
+
+
+# NumPy's SeedSequence, after O'Neill, "Developing a seed_seq alternative", 2015 (constants from NumPy's source): a pool
+# of four 32-bit words, into which the words of seed, replication and name are mixed.
+STREAMS = 16  # at least the number of names above
+_WORD = np.uint64(0xFFFFFFFF)
+_32, _16, _1 = np.uint64(32), np.uint64(16), np.uint64(1)
+_A, _A_STEP = np.uint64(0x43B0D7E5), np.uint64(0x931E8875)
+_B, _B_STEP = np.uint64(0x8B51F9DD), np.uint64(0x58F38DED)
+_LEFT, _RIGHT = np.uint64(0xCA01F9DD), np.uint64(0x4973F715)
+_ALTERNATING = np.uint64(0xAAAAAAAAAAAAAAAA)
+
+
+def fill_streams(seed: int, replication: int, pool: Rng, rngs: Rng) -> None:
+    """Write the generators of the streams 0, 1, 2, ... of a replication into the rows of `rngs`."""
+    factor = _A
+    for i in range(4):  # the words of the seed, filled up with zeros
+        word = (np.uint64(seed) >> (_32 * np.uint64(i))) & _WORD if i < 2 else np.uint64(0)
+        pool[i], factor = hashed(word, factor, _A_STEP)
+    for i in range(4):
+        for j in range(4):
+            if i != j:
+                word, factor = hashed(pool[i], factor, _A_STEP)
+                pool[j] = mixed(pool[j], word)
+    for j in range(4):
+        word, factor = hashed(np.uint64(replication), factor, _A_STEP)
+        pool[j] = mixed(pool[j], word)
+    p0, p1, p2, p3 = pool[0], pool[1], pool[2], pool[3]
+    before = factor
+    for name in range(rngs.shape[0]):
+        pool[0], pool[1], pool[2], pool[3] = p0, p1, p2, p3
+        factor = before
+        for j in range(4):
+            word, factor = hashed(np.uint64(name), factor, _A_STEP)
+            pool[j] = mixed(pool[j], word)
+        factor = _B
+        for i in range(2):
+            low, factor = hashed(pool[2 * i], factor, _B_STEP)
+            high, factor = hashed(pool[2 * i + 1], factor, _B_STEP)
+            rngs[name, i] = low | (high << _32)
+        step = rngs[name, 1] | _1
+        changes, count = step ^ (step >> _1), 0
+        while changes != np.uint64(0):
+            changes &= changes - _1
+            count += 1
+        rngs[name, 1] = step ^ _ALTERNATING if count < 24 else step
+
+
+@jit
+def hashed(word: np.uint64, factor: np.uint64, step: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Return a hashed 32-bit word and the next factor."""
+    word ^= factor
+    factor = (factor * step) & _WORD
+    word = (word * factor) & _WORD
+    return word ^ (word >> _16), factor
+
+
+@jit
+def mixed(a: np.uint64, b: np.uint64) -> np.uint64:
+    """Return two 32-bit words mixed into one."""
+    word = (_LEFT * a - _RIGHT * b) & _WORD
+    return word ^ (word >> _16)
 
 
 @jit
@@ -101,6 +183,29 @@ def python_normals(rng: Rng, count: int) -> list[float]:
     rng[0] = state
     pairs = zip(draws[::2], draws[1::2], strict=True)
     return [math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2.0 * math.pi * v) for u, v in pairs]
+
+
+def normals(rngs: Rng, count: int) -> npt.NDArray[np.float64]:
+    """Return the next draws of `normal` of several generators, shape (len(rngs), count). Compiled.
+
+    >>> normals(np.array([stream(0, 0, POLICY)]), 3)[0].tolist() == python_normals(stream(0, 0, POLICY), 3)
+    True
+    """
+    draws = np.empty((len(rngs), count))
+    call(_normal_filler(), rngs, draws)
+    return draws
+
+
+@cache
+def _normal_filler() -> Any:
+    return specialise(fill_normals, "fill_normals", {})
+
+
+def fill_normals(rngs: Rng, draws: npt.NDArray[np.float64]) -> None:
+    """Write the next draws of each generator into a row of `draws`."""
+    for i in range(draws.shape[0]):
+        for j in range(draws.shape[1]):
+            draws[i, j] = normal(rngs[i])
 
 
 @jit

@@ -62,12 +62,17 @@ class Work(NamedTuple):
 def channels(P: Floats, pay: Floats, probability: Floats, ages: int | None = None) -> Channels:
     """Return the problems for transition matrices P (K, S, S)."""
     A = ages_to_forget(P) if ages is None else ages
-    beliefs = np.zeros((*P.shape[:2], A, P.shape[2]))
+    return Channels(beliefs(P, A), np.array(pay, float, order="C"), np.array(probability, float, order="C"))
+
+
+def beliefs(P: Floats, ages: int) -> Floats:
+    """Return the belief at each age, by the last observed state, shape (K, S, ages, S)."""
+    found = np.zeros((*P.shape[:2], ages, P.shape[2]))
     power = P
-    for a in range(A):
-        beliefs[:, :, a] = power
+    for a in range(ages):
+        found[:, :, a] = power
         power = power @ P
-    return Channels(beliefs, np.ascontiguousarray(pay, float), np.ascontiguousarray(probability, float))
+    return found
 
 
 def ages_to_forget(P: Floats, most: int = MAX_AGE) -> int:

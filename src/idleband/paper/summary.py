@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from idleband.errors import counted
 from idleband.paper.claims import (
     CLAIMS,
     FAILS,
@@ -154,11 +155,11 @@ def in_short(claims: list[Judgement]) -> dict[str, str]:
             verdicts = [cell.verdict for _, row in rows for cell in row[column] if cell.policy == role]
             if verdicts:
                 counts = ", ".join(f"{word} in {verdicts.count(word)}" for word in MARKS if word in verdicts)
-                sentences.append(f"{role}: {counts} of {len(verdicts)} reading{'s' * (len(verdicts) > 1)}")
+                sentences.append(f"{role}: {counts} of {counted(len(verdicts), 'reading')}")
         if sentences:
             several = [other for other in COLUMNS if other.claim == column.claim][1:]
-            counted = f"By the {column.reference}: " * bool(several)
-            found[column.claim] += " " * bool(found[column.claim]) + counted + "; ".join(sentences) + "."
+            reference = f"By the {column.reference}: " * bool(several)
+            found[column.claim] += " " * bool(found[column.claim]) + reference + "; ".join(sentences) + "."
     example = WorkedExample(tuple(worked_example()))
     return found | {"C5": f"{example.verdict.capitalize()}: {example.why}"}
 

@@ -4,7 +4,7 @@ Recorded spectrum is not a set of independent two-state chains: idle periods are
 once, neighbours behave alike, and there is little time to learn many channels. MP-Adaptive combines the belief of
 mp-belief with frequencies by the length of idle periods, recent shares, and what neighbouring and all other channels
 showed in the last slot (`idle_predictors.py`, `mixture.py`), and ranks channels by the result (`adaptive_index.py`). In
-a world of two-state chains it trusts the chain and ranks as mp-belief does. There is nothing to tune.
+a world of two-state chains it trusts the chain and ranks as mp-belief does. No parameter needs tuning.
 
 Contexts are not used. The reward of a state is learned as in mp-belief, with a Beta prior around the mean over all
 channels instead of Beta(1, 1) (`state_rewards.py`).

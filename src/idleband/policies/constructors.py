@@ -9,6 +9,8 @@ from idleband.policies.registry import ConfiguredPolicy, policy
 
 __all__ = [
     "C2UCB",
+    "DSEE",
+    "GLRKLUCB",
     "MPDUCB",
     "MPKLUCB",
     "MPLBT",
@@ -20,7 +22,9 @@ __all__ = [
     "MPTS",
     "MPUCB",
     "RCAM",
+    "Exp3M",
     "Genie",
+    "LinUCB",
     "MPAdaptive",
     "MPAdaptiveLUCB",
     "MPBelief",
@@ -38,7 +42,9 @@ __all__ = [
     "OracleContextual",
     "OracleStatic",
     "OracleWhittle",
+    "RestlessUCB",
     "Whittle",
+    "WhittleQ",
 ]
 
 
@@ -98,10 +104,18 @@ def MPUCB(
     )
 
 
-def MPKLUCB() -> ConfiguredPolicy:
+def MPKLUCB(
+    *,
+    clock: Literal["slots", "plays"] = "slots",
+) -> ConfiguredPolicy:
     """Kullback-Leibler upper confidence bound.
 
     Policy `mp-klucb`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    clock : {"slots", "plays"}
+        What t counts in ln t: slots, or plays so far. Default: "slots".
 
     Returns
     -------
@@ -114,10 +128,13 @@ def MPKLUCB() -> ConfiguredPolicy:
     Examples
     --------
     >>> import idleband as ib
-    >>> ib.policies.MPKLUCB()
-    ConfiguredPolicy(mp-klucb)
+    >>> ib.policies.MPKLUCB(clock="plays")
+    ConfiguredPolicy(mp-klucb clock=plays)
     """
-    return policy("mp-klucb")
+    return policy(
+        "mp-klucb",
+        clock=clock,
+    )
 
 
 def MPTS() -> ConfiguredPolicy:
@@ -861,6 +878,175 @@ def MPDUCB(
     )
 
 
+def GLRKLUCB(
+    *,
+    slots: int = 100000,
+    alpha: float = 0.1,
+    delta: float = 0.0,
+    restart: Literal["local", "global"] = "local",
+    every: int = 10,
+) -> ConfiguredPolicy:
+    """KL-UCB that restarts a channel when a test finds a change.
+
+    Policy `glr-klucb`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    slots : int
+        Number of slots T in the formulas of alpha and delta. Must be a whole number of at least 2, at most 1e+09.
+        Default: 100000.
+    alpha : float
+        Scale of forced exploration. Must be a finite number of at least 0. Default: 0.1.
+    delta : float
+        Probability of a false alarm; 0: 1 / sqrt(T). Must be a finite number of at least 0, at most 1. Default: 0.0.
+    restart : {"local", "global"}
+        Forget the channel that has changed, or all channels. Default: "local".
+    every : int
+        Plays of a channel between two tests. Must be a whole number of at least 1, at most 1e+06. Default: 10.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Besson, Kaufmann, Maillard and Seznec, "Efficient change-point detection for tackling piecewise-stationary bandits",
+    Journal of Machine Learning Research 23, 2022.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.GLRKLUCB(slots=200000)
+    ConfiguredPolicy(glr-klucb slots=200000)
+    """
+    return policy(
+        "glr-klucb",
+        slots=slots,
+        alpha=alpha,
+        delta=delta,
+        restart=restart,
+        every=every,
+    )
+
+
+def Exp3M(
+    *,
+    slots: int = 100000,
+    gamma: float = 0.0,
+) -> ConfiguredPolicy:
+    """Exponential weights, for rewards of any origin.
+
+    Policy `exp3-m`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    slots : int
+        Number of slots T in the formula for gamma. Must be a whole number of at least 1, at most 1e+09. Default:
+        100000.
+    gamma : float
+        Share of uniform exploration; 0: by the formula. Must be a finite number of at least 0, at most 1. Default: 0.0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Uchiya, Nakamura and Kudo, "Algorithms for adversarial bandit problems with multiple plays", ALT 2010.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.Exp3M(slots=200000)
+    ConfiguredPolicy(exp3-m slots=200000)
+    """
+    return policy(
+        "exp3-m",
+        slots=slots,
+        gamma=gamma,
+    )
+
+
+def DSEE(
+    *,
+    D: float = 10.0,
+    L: float = 0.0,
+) -> ConfiguredPolicy:
+    """Exploration and exploitation in turn, in growing epochs.
+
+    Policy `dsee`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    D : float
+        Explore while each channel was explored in at most D ln t slots. Must be a finite number of at least 0. Default:
+        10.0.
+    L : float
+        Scale L of the width sqrt(L ln t / plays_k) in the index; 0: the mean. Must be a finite number of at least 0.
+        Default: 0.0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Liu, Liu and Zhao, "Learning in a changing world: restless multiarmed bandit with unknown dynamics", IEEE
+    Transactions on Information Theory 59(3), 2013.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.DSEE(D=5.0)
+    ConfiguredPolicy(dsee D=5)
+    """
+    return policy(
+        "dsee",
+        D=D,
+        L=L,
+    )
+
+
+def RestlessUCB(
+    *,
+    slots: int = 100000,
+    scale: float = 1.0,
+) -> ConfiguredPolicy:
+    """Explore, then the Whittle index of optimistic chains.
+
+    Policy `restless-ucb`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    slots : int
+        Number of slots T that sets the length of the exploration. Must be a whole number of at least 1, at most 1e+09.
+        Default: 100000.
+    scale : float
+        Observations of each state to explore a channel, over T^(2/3). Must be a finite number of at least 0, at most
+        1000. Default: 1.0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Wang, Huang and Lui, "Restless-UCB, an efficient and low-complexity algorithm for online restless bandits", NeurIPS
+    2020.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.RestlessUCB(slots=200000)
+    ConfiguredPolicy(restless-ucb slots=200000)
+    """
+    return policy(
+        "restless-ucb",
+        slots=slots,
+        scale=scale,
+    )
+
+
 def MPWhittle() -> ConfiguredPolicy:
     """Whittle index of chains learned from consecutive slots.
 
@@ -914,6 +1100,50 @@ def MPTSEpisodes(
     return policy(
         "mp-ts-episodes",
         grid=grid,
+    )
+
+
+def WhittleQ(
+    *,
+    ages: int = 8,
+    epsilon: float = 0.1,
+    C: float = 0.1,
+) -> ConfiguredPolicy:
+    """Q-learning of the Whittle index of last observations.
+
+    Policy `whittle-q`. Observes the states and rewards of played channels. Does not use contexts.
+
+    Parameters
+    ----------
+    ages : int
+        Largest age of an observation that is distinguished. Must be a whole number of at least 1, at most 64. Default:
+        8.
+    epsilon : float
+        Share of slots in which channels are selected at random. Must be a finite number of at least 0, at most 1.
+        Default: 0.1.
+    C : float
+        Scale of the step sizes. Must be a finite number of at least 0, at most 1. Default: 0.1.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Avrachenkov and Borkar, "Whittle index based Q-learning for restless bandits with average reward", Automatica 139,
+    2022.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.WhittleQ(ages=16)
+    ConfiguredPolicy(whittle-q ages=16)
+    """
+    return policy(
+        "whittle-q",
+        ages=ages,
+        epsilon=epsilon,
+        C=C,
     )
 
 
@@ -981,6 +1211,85 @@ def C2UCB(
     """
     return policy(
         "c2ucb",
+        beta=beta,
+        lambda_=lambda_,
+        target=target,
+        base=base,
+        width=width,
+        estimate=estimate,
+        frame=frame,
+        explore_first=explore_first,
+        replace=replace,
+        shared=shared,
+        L=L,
+        synchronous=synchronous,
+    )
+
+
+def LinUCB(
+    *,
+    beta: float = 1.0,
+    lambda_: float = 1.0,
+    target: Literal["perturbation", "prediction", "reward"] = "reward",
+    base: Literal["mean", "index", "none"] = "none",
+    width: Literal["optimistic", "pessimistic", "sampled"] = "optimistic",
+    estimate: Literal["subtract", "add"] = "add",
+    frame: Literal["slot", "rca"] = "slot",
+    explore_first: bool = False,
+    replace: Literal["indicator", "reward", "off"] = "off",
+    shared: bool = False,
+    L: float = 1.5,
+    synchronous: bool = False,
+) -> ConfiguredPolicy:
+    """A linear model of the reward per channel.
+
+    Policy `linucb`. Observes contexts, and the feedback of played channels.
+
+    Parameters
+    ----------
+    beta : float
+        Scale of the confidence width of the prediction. Must be a finite number of at least 0. Default: 1.0.
+    lambda_ : float
+        Ridge parameter lambda in A = lambda I + sum x x'. Must be a finite number of at least 1e-09. Default: 1.0.
+    target : {"perturbation", "prediction", "reward"}
+        Regression target of the model. Default: "reward".
+    base : {"mean", "index", "none"}
+        State term of the index: mean state reward, mean plus width, or none. Default: "none".
+    width : {"optimistic", "pessimistic", "sampled"}
+        Confidence width: added, subtracted, or multiplied by a normal draw and added. Default: "optimistic".
+    estimate : {"subtract", "add"}
+        Sign of the predicted perturbation in the index. Default: "add".
+    frame : {"slot", "rca"}
+        Rank channels in every slot, or when a block of RCA has ended. Default: "slot".
+    explore_first : bool
+        Rank channels without data first; otherwise their state term is 0. Default: False.
+    replace : {"indicator", "reward", "off"}
+        Margin by which other channels replace candidates; off: no replacement. Default: "off".
+    shared : bool
+        One model for all channels instead of one per channel. Default: False.
+    L : float
+        Scale of the confidence width of the state term if base = index. Must be a finite number of at least 0. Default:
+        1.5.
+    synchronous : bool
+        In the rca frame, refill all places together. Default: False.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Li, Chu, Langford and Schapire, "A contextual-bandit approach to personalized news article recommendation", WWW
+    2010.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.LinUCB(beta=0.5)
+    ConfiguredPolicy(linucb beta=0.5)
+    """
+    return policy(
+        "linucb",
         beta=beta,
         lambda_=lambda_,
         target=target,
@@ -1239,7 +1548,7 @@ def NeuralTS(
 
 
 def MPStay() -> ConfiguredPolicy:
-    """Keep idle channels; otherwise the channel not observed for the longest time.
+    """Keep idle channels; replace others by the oldest observed.
 
     Policy `mp-stay`. Observes the states and rewards of played channels. Does not use contexts.
 
@@ -1518,7 +1827,7 @@ def MPAdaptiveLUCB(
     look_ahead: bool = True,
     forget: float = 0.0,
 ) -> ConfiguredPolicy:
-    """P(idle) of mp-adaptive; linear perturbation model, weighted by its success.
+    """P(idle) of mp-adaptive; weighted linear perturbation model.
 
     Policy `mp-adaptive-lucb`. Observes contexts, and the feedback of played channels.
 
@@ -1614,8 +1923,8 @@ def OracleBelief() -> ConfiguredPolicy:
 
     References
     ----------
-    Ahmad, Liu, Javidi, Zhao and Krishnamachari, "Optimality of myopic sensing in multichannel opportunistic access",
-    IEEE Transactions on Information Theory 55(9), 2009.
+    Ahmad and Liu, "Multi-channel opportunistic access: a case of restless bandits with multiple plays", Allerton
+    Conference on Communication, Control, and Computing, 2009.
 
     Examples
     --------

@@ -2,10 +2,16 @@
 
 Garivier and Cappe, "The KL-UCB algorithm for bounded stochastic bandits and beyond", COLT 2011; multiple plays as in
 Komiyama, Honda and Nakagawa, ICML 2015. Rewards are rescaled from the scenario's range to [0, 1].
+
+KL-UCB is defined for one play per slot, where t is both the number of slots and the number of plays. With `clock` =
+slots, the default, t is the slot number, as in the indices of mp-ucb and in the paper of Komiyama, Honda and Nakagawa
+(from memory). With `clock` = plays it is the number of plays so far, M (t - 1) if all were reported: so counts the
+multiple-play code of SMPyBandits (`BasePolicy.getReward` and `CentralizedMultiplePlay`, looked up), whose clock moves
+on with every reward. The second explores more.
 """
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -13,11 +19,15 @@ from idleband.arrays import Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.kl import kl_upper, negative_entropy
 from idleband.kernels.selection import top_m
+from idleband.policies.parameters import OneOf
 from idleband.policies.protocol import Feedback, Setup, Slot, explain_mean, to_unit
+
+CLOCKS = ("slots", "plays")
+SLOTS, PLAYS = range(2)
 
 
 class Params(NamedTuple):
-    pass
+    clock: Annotated[int, OneOf(*CLOCKS), "what t counts in ln t: slots, or plays so far"] = SLOTS
 
 
 class State(NamedTuple):
@@ -33,7 +43,12 @@ def init(setup: Setup) -> State:
 
 @jit
 def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
-    log_t = math.log(slot.t)
+    t = float(slot.t)
+    if setup.params.clock == PLAYS:
+        t = 0.0
+        for k in range(setup.K):
+            t += state.plays[k]
+    log_t = math.log(max(t, 1.0))
     for k in range(setup.K):
         if state.plays[k] == 0.0:
             slot.indices[k] = np.inf

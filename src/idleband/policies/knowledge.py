@@ -6,12 +6,17 @@ import numpy as np
 
 from idleband.arrays import Floats
 from idleband.policies.protocol import Setup, Truth
-from idleband.scenario.scenario import Scenario
+from idleband.scenario.scenario import Scenario, once
 from idleband.scenario.upper_bound import NOISE_STEPS, levels, padded, padded_transition
 
 
 def setup_of(scenario: Scenario, params: Any) -> Setup:
-    """Return the setup of a policy with these parameters on a scenario."""
+    """Return the setup of a policy with these parameters on a scenario. Its arrays must not be changed."""
+    return _setup_without_parameters(scenario)._replace(params=params)
+
+
+@once
+def _setup_without_parameters(scenario: Scenario) -> Setup:
     low, high = scenario.reward_range()
     errors = scenario.sensing_errors
     return Setup(
@@ -30,19 +35,26 @@ def setup_of(scenario: Scenario, params: Any) -> Setup:
         missed=np.zeros(scenario.K) if errors is None else np.array(errors.missed),
         false_alarm=np.zeros(scenario.K) if errors is None else np.array(errors.false_alarm),
         switching_cost=scenario.switching_cost,
-        params=params,
+        params=(),
     )
 
 
 def truth_of(scenario: Scenario, theta: Floats, means: Floats) -> Truth:
-    """Return the true parameters of a scenario in one replication."""
+    """Return the true parameters of a scenario in one replication. Its arrays must not be changed."""
     ends, probability, pay = levels(scenario, theta, NOISE_STEPS // 2)  # an oracle knows where f lies in its level
+    transition, stationary = _chains(scenario)
     return Truth(
-        P=padded_transition(scenario),
-        stationary=padded(scenario.stationary_distributions, 0.0),
+        P=transition,
+        stationary=stationary,
         mean=means,
         pay=pay,
         level_probability=probability,
         level_end=ends,
         noise=scenario.perturbation.noise,
     )
+
+
+@once
+def _chains(scenario: Scenario) -> tuple[Floats, Floats]:
+    """Return transition matrices and stationary distributions as arrays."""
+    return padded_transition(scenario), padded(scenario.stationary_distributions, 0.0)

@@ -13,6 +13,10 @@ perturbation_aware.py, and three policies are settings of these parameters: `mp-
 with beta for the paper's alpha (Qin, Chen and Zhu, "Contextual combinatorial bandit and its application on diversified
 online recommendation", SDM 2014). The paper's model is updated once per slot; a shared model here is updated for each
 play after all channels of the slot are selected, which gives the same A and b.
+
+`linucb` is the fifth: as c2ucb with a model per channel, LinUCB with disjoint models (Li, Chu, Langford and Schapire,
+"A contextual-bandit approach to personalized news article recommendation", WWW 2010, Algorithm 1; from memory), again
+with beta for alpha, and the M largest values instead of one. As there, the context has no constant entry.
 """
 
 import math

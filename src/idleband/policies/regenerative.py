@@ -7,6 +7,12 @@ The regenerative state of a channel is the first state that was observed on it. 
     SB2   from there until the state is observed again
     SB3   that last slot
 
+The index of a channel is mean over SB2 + sqrt(L ln t2 / T2_k), with T2_k the slots in its counted SB2. With one block
+at a time, t2 is the number of slots in SB2 of all blocks. With M blocks at once the paper's sentence can be read in two
+ways: slots in which at least one channel is in SB2, or the sum of T2_k over channels, in which a slot may count M
+times. Here it is the sum, `Blocks.all_slots`; the other reading is smaller by a factor of at most M, so ln t2 by at
+most ln M. (The paper is from memory.)
+
 Rewards are earned in all of them. Only SB2 enters the statistics, when the block ends; a block that is dropped is not
 counted. M blocks run in parallel. A free place goes to the channel with the largest index among those not in a block.
 

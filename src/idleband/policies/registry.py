@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from idleband import user_code
-from idleband.errors import InputError, check_name, unknown
+from idleband.errors import InputError, check_name, shown, unknown
 from idleband.policies import (
     adaptive,
     adaptive_lucb,
@@ -14,7 +14,10 @@ from idleband.policies import (
     belief_lucb,
     belief_nucb,
     discounted,
+    dsee,
     episodic_thompson,
+    exp3_m,
+    glr_klucb,
     klucb,
     learned_whittle,
     listen_before_talk,
@@ -23,10 +26,12 @@ from idleband.policies import (
     oracle,
     random,
     regenerative,
+    restless_ucb,
     sliding_window,
     stay,
     thompson,
     ucb,
+    whittle_q,
 )
 from idleband.policies.configured import ConfiguredPolicy as ConfiguredPolicy
 from idleband.policies.configured import split_parameters
@@ -99,6 +104,22 @@ POLICIES: dict[str, Policy] = {
         _built_in("mp-swucb", sliding_window, _NO_MORE, "MP-UCB over a sliding window of slots", _GARIVIER),
         _built_in("mp-ducb", discounted, _NO_MORE, "MP-UCB with discounted rewards and plays", _GARIVIER),
         _built_in(
+            "glr-klucb", glr_klucb, _NO_MORE, "KL-UCB that restarts a channel when a test finds a change",
+            "Besson, Kaufmann, Maillard and Seznec, JMLR 2022",
+        ),
+        _built_in(
+            "exp3-m", exp3_m, _NO_MORE, "exponential weights, for rewards of any origin",
+            "Uchiya, Nakamura and Kudo, ALT 2010",
+        ),
+        _built_in(
+            "dsee", dsee, _NO_MORE, "exploration and exploitation in turn, in growing epochs",
+            "Liu, Liu and Zhao, IEEE-IT 2013",
+        ),
+        _built_in(
+            "restless-ucb", restless_ucb, _NO_MORE, "explore, then the Whittle index of optimistic chains",
+            "Wang, Huang and Lui, NeurIPS 2020",
+        ),
+        _built_in(
             "mp-whittle", learned_whittle, _NO_MORE, "Whittle index of chains learned from consecutive slots",
             "Akbarzadeh and Mahajan, IEEE-TCNS 2024",
         ),
@@ -107,9 +128,18 @@ POLICIES: dict[str, Policy] = {
             "Jung, Abeille and Tewari 2019",
         ),
         _built_in(
+            "whittle-q", whittle_q, _NO_MORE, "Q-learning of the Whittle index of last observations",
+            "Avrachenkov and Borkar, Automatica 2022",
+        ),
+        _built_in(
             "c2ucb", lucb, _CONTEXTS, "one linear model of the reward for all channels",
             "Qin, Chen and Zhu, SDM 2014",
             target="reward", shared=True, base="none", estimate="add", replace="off",
+        ),
+        _built_in(
+            "linucb", lucb, _CONTEXTS, "a linear model of the reward per channel",
+            "Li, Chu, Langford and Schapire, WWW 2010",
+            target="reward", base="none", estimate="add", replace="off",
         ),
         # Both earn less in S1 to S4 with the gamma of mp-nucb, 1; values from 0.03 to 0.3 make little difference.
         _built_in(
@@ -124,8 +154,7 @@ POLICIES: dict[str, Policy] = {
         ),
         # Rules without a model.
         _built_in(
-            "mp-stay", stay, _NO_MORE, "keep idle channels; otherwise the channel not observed for the longest time",
-            _OURS,
+            "mp-stay", stay, _NO_MORE, "keep idle channels; replace others by the oldest observed", _OURS,
         ),
         _built_in(
             "mp-lbt", listen_before_talk, _NO_MORE, "listen before talk with random back-off", "IEEE 802.11",
@@ -145,7 +174,7 @@ POLICIES: dict[str, Policy] = {
         ),
         _built_in(
             "mp-adaptive-lucb", adaptive_lucb, _CONTEXTS,
-            "P(idle) of mp-adaptive; linear perturbation model, weighted by its success", _OURS,
+            "P(idle) of mp-adaptive; weighted linear perturbation model", _OURS,
         ),
         # Oracles.
         _built_in(
@@ -156,7 +185,7 @@ POLICIES: dict[str, Policy] = {
         ),
         _built_in(
             "oracle-belief", oracle, _BOTH, "best M channels given contexts and belief (myopic)",
-            "Ahmad, Liu, Javidi, Zhao and Krishnamachari, IEEE-IT 2009",
+            "Ahmad and Liu, Allerton 2009",
         ),
         _built_in("oracle-whittle", oracle, _BOTH, "Whittle index given contexts and belief", _LIU, value="whittle"),
         _built_in(
@@ -169,7 +198,7 @@ POLICIES: dict[str, Policy] = {
 }  # fmt: skip
 
 
-PolicyLike = str | Policy | ConfiguredPolicy | type  # whatever `policy` accepts
+PolicyLike = str | Policy | ConfiguredPolicy | type  # what `policy` accepts
 
 
 def policy(source: PolicyLike, /, **parameters: Any) -> ConfiguredPolicy:
@@ -341,6 +370,8 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None, compiled
     """
 
     def add(cls: type[C]) -> type[C]:
+        if not isinstance(cls, type):
+            raise InputError(f"policy = {shown(cls)}: @idleband.register must be above a class")
         public = check_name(name or cls.__name__, "policy")
         functions = user_code.functions_of(cls, f"policy {public}", ARGUMENTS, OPTIONAL)
         if public in POLICIES and POLICIES[public].source is None:

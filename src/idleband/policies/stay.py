@@ -1,6 +1,6 @@
 """MP-Stay: keep a channel while it is idle; when it was busy, move to the channel not observed for the longest time.
 
-What an engineer would write without a model. A channel is kept after a slot in which it was observed good. The other
+A rule without a model of the channels. A channel is kept after a slot in which it was observed good. The other
 places go to channels never observed, in random order, and then to the channels whose last observation is oldest; a
 channel that was just found busy comes last. With `sensing = "all"` the channels that are sensed good come first.
 

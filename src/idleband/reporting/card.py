@@ -10,6 +10,10 @@ from idleband.reporting.text import definitions, paragraph, table
 from idleband.scenario.scenario import Perturbation, Scenario
 from idleband.scenario.upper_bound import bound
 
+LEGEND = (
+    "autocorr.: correlation of the state reward from one slot to the next. mean, perturbed: mean reward without and"
+    " with perturbation. P(n<1): probability that the perturbation is below 1."
+)
 LONG_RUN = (
     "p01, p10: long-run shares of transitions from busy to idle and from idle to busy; channels are not independent"
     " Markov chains."
@@ -102,6 +106,8 @@ def card_text(data: dict[str, Any]) -> str:
     lines += ["", table(_channel_rows(data), left=2 if names else 1), ""]
     if "long_run_p01" in data:
         lines.append(paragraph(LONG_RUN))
+    if not _undisturbed(data):
+        lines.append(paragraph(LEGEND))
     for what in ("without",) if _undisturbed(data) else ("without", "with"):
         labels = ", ".join(channel_label(k, names) for k in data[f"best_{what}_perturbation"])
         when = "over the whole trace" if _undisturbed(data) else f"{what} perturbation"
@@ -143,7 +149,7 @@ def _channel_rows(data: dict[str, Any]) -> list[list[str]]:
                 *([names[k]] if names else []),
                 *chain,
                 f"{data['good_share'][k]:.4f}",
-                f"{data['autocorrelation'][k]:+.3f}",
+                f"{round(data['autocorrelation'][k], 3) + 0.0:+.3f}",  # + 0.0: no -0.000
                 f"{data['mean_without_perturbation'][k]:.4f}" + ("*" if k in best["without"] else " "),
                 f"{data['mean_with_perturbation'][k]:.4f}" + ("*" if k in best["with"] else " "),
                 f"{data['clear'][k]:.4f}",

@@ -9,7 +9,7 @@ import numpy as np
 
 from idleband.arrays import Flags, Floats, Ints
 from idleband.durable import write_durably
-from idleband.errors import unknown
+from idleband.errors import counted, unknown
 from idleband.policies.registry import POLICIES
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.blocks import block_samples
@@ -104,7 +104,8 @@ def reward_figure(scenario: Scenario, results: Sequence[Result], reference: str 
         axes.grid(True, color="0.92")
         axes.spines[["top", "right"]].set_visible(False)
     top.set_title(
-        f"{scenario.name}: K = {scenario.K} channels, M = {scenario.users} users, {_averages(results)}",
+        f"{scenario.name}: K = {counted(scenario.K, 'channel')}, M = {counted(scenario.users, 'user')},"
+        f" {_averages(results)}",
         fontsize=11,
     )
     handles, labels = top.get_legend_handles_labels()
@@ -116,7 +117,7 @@ def _averages(results: Sequence[Result]) -> str:
     """Describe lines and bands in words."""
     R = min(result.replications for result in results)
     found = min(results, key=lambda result: result.replications).samples().interval()
-    text = f"mean of {R} replication{'s' * (R > 1)}"
+    text = f"mean of {counted(R, 'replication')}"
     if not np.isfinite(found.low):
         return text
     return f"{text} with 95% bands" + (f"\n{found.basis}" if found.blocks else "")
@@ -218,7 +219,7 @@ def regret_figure(scenario: Scenario, results: Sequence[Result], reference: str 
     axes.set_xlabel("slot t")
     axes.set_title(
         f"{scenario.name}: regret against {REFERENCE_NAMES[reference]}\n"
-        f"K = {scenario.K} channels, M = {M} users, {_averages(results)}",
+        f"K = {counted(scenario.K, 'channel')}, M = {counted(M, 'user')}, {_averages(results)}",
         fontsize=11,
     )
     axes.grid(True, color="0.92")
@@ -282,11 +283,14 @@ def learned_figure(found: Sequence[Learned]) -> "Figure":
     first = found[0]
     R, model = first.replications, first.scenario.perturbation.kind
     figure.suptitle(
-        f"{first.scenario.name}, perturbation model {model}: predictions after {first.horizon:,} slots\n"
-        f"root mean square error over {R} replication{'s' * (R > 1)}; 1 is no better than a constant",
+        f"{first.scenario.name}, perturbation model {model}: predictions after {counted(first.horizon, 'slot')}\n"
+        f"root mean square error over {counted(R, 'replication')}; 1 is no better than a constant",
         fontsize=11,
     )
     return figure
+
+
+FIGURES = (".png", ".svg", ".pdf")  # endings of files
 
 
 def save_figure(figure: "Figure", stem: Path) -> list[Path]:
@@ -298,7 +302,7 @@ def save_figure(figure: "Figure", stem: Path) -> list[Path]:
 
 
 def write_figure(figure: "Figure", path: Path) -> None:
-    """Write a figure as PNG or SVG, according to the ending of the path."""
+    """Write a figure in the format that the ending of the path names, one of FIGURES."""
     buffer = io.BytesIO()
     kind = path.suffix[1:]
     figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)

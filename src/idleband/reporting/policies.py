@@ -12,7 +12,8 @@ PAPER = (
     "mp-random", "mp-ucb", "mp-klucb", "rca-m", "mp-lucb", "mp-lucb-rca", "mp-lucb-printed", "mp-nucb", "mp-nucb-rca",
     "mp-nucb-printed",
 )  # fmt: skip
-PACKAGE = ("mp-stay", "mp-lbt", "mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-adaptive", "mp-adaptive-lucb")
+PACKAGE = ("mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-adaptive", "mp-adaptive-lucb")
+RULES = ("mp-stay", "mp-lbt")
 
 
 def policies_text() -> str:
@@ -38,6 +39,8 @@ def _group(policy: Policy) -> str:
         return "The paper and its baselines"
     if policy.name in PACKAGE:
         return "New in this package"
+    if policy.name in RULES:
+        return "Rules without a model"
     if PARAMETERS in policy.knows:
         return "Oracles: know the parameters of the scenario"
     return "Other published policies"

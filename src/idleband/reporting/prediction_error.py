@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from idleband.errors import counted
 from idleband.reporting.text import paragraph, table
 from idleband.simulation.prediction_error import Learned, root_mean_square
 
@@ -36,7 +37,8 @@ def learned_text(found: Sequence[Learned]) -> str:
     for row in learned_rows(found):
         errors = [(row[f"error_{where}"], row[f"error_{where}_worst"]) for where in ("played", "fresh")]
         cells.append([row["policy"], *(f"{mean:.1%} ({worst:.1%})" for mean, worst in errors)])
-    head = f"{first.scenario.name}, {model}: {first.horizon:,} slots x {first.replications} replications"
+    size = f"{counted(first.horizon, 'slot')} x {counted(first.replications, 'replication')}"
+    head = f"{first.scenario.name}, {model}: {size}"
     noise = first.scenario.perturbation.noise
     note = NOTE + (NOISE_NOTE.format(noise) if noise else "")
     return f"{head}\n\n{table(cells)}\n\n{paragraph(note)}"

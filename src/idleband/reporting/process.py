@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from idleband.channels import channel_label
+from idleband.errors import counted
 from idleband.reporting.trace import duration
 
 Fact = tuple[str, str]
@@ -31,7 +32,7 @@ def process_facts(data: Mapping[str, Any]) -> list[Fact]:
 def context_text(context: Mapping[str, Any]) -> str:
     """Return the contexts in words."""
     d = context["dimension"]
-    text = f"{context['kind']}, {d} dimension{'s' * (d != 1)}"
+    text = f"{context['kind']}, {counted(d, 'dimension')}"
     if context["kind"] == "ar1":
         text += f", correlation {context['correlation']:g} from slot to slot, {context['margin']} margin"
     if context["kind"] == "recorded":
@@ -41,11 +42,11 @@ def context_text(context: Mapping[str, Any]) -> str:
 
 def _recording(data: Mapping[str, Any]) -> list[Fact]:
     given = data["trace"]
-    blocks = f"{given['blocks']} block{'s' * (given['blocks'] > 1)} of {given['block']:,} slots"
+    blocks = f"{counted(given['blocks'], 'block')} of {counted(given['block'], 'slot')}"
     return [
         (
             "trace",
-            f"{given['file'] or 'in memory'}: {given['slots']:,} slots of {given['slot_s']:g} s"
+            f"{given['file'] or 'in memory'}: {counted(given['slots'], 'slot')} of {given['slot_s']:g} s"
             f" ({duration(given['slots'] * given['slot_s'])}), replayed in {blocks}",
         ),
         ("busy", given["threshold_rule"]),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from idleband.errors import counted
 from idleband.experiments.ranking import ORACLES, Row
 from idleband.reporting.text import definitions, digits_for, table, with_half_width
 
@@ -56,11 +57,11 @@ def ranking_text(rows: Sequence[Row]) -> str:
         )
     if replayed and not any(math.isfinite(row.gap_closed) for row in rows):
         rewards = [[*cells[:3], *cells[4:]] for cells in rewards]
-    count = f"{first.replications} replication{'s' * (first.replications > 1)}"
-    head = f"{first.scenario}, perturbation {first.perturbation}: {count} of {first.horizon:,} slots; means per slot"
+    size = f"{counted(first.replications, 'replication')} of {counted(first.horizon, 'slot')}"
+    head = f"{first.scenario}, perturbation {first.perturbation}: {size}; means per slot"
     parts = [head]
     if replayed:
-        blocks = f"{first.blocks} block{'s' * (first.blocks > 1)} of one recording"
+        blocks = f"{counted(first.blocks, 'block')} of one recording"
         method = f"{first.interval} over {blocks}" if math.isfinite(first.reward_pm) else f"none, {blocks}"
         parts[0] += f"\nintervals: {method}"
     parts.append(table(rewards))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from idleband.errors import counted
 from idleband.reporting.text import definitions, paragraph, table
 from idleband.trace.metadata import Metadata
 from idleband.trace.statistics import ChannelStatistics, TraceStatistics
@@ -26,17 +27,17 @@ def trace_text(about: Metadata, found: TraceStatistics, layers: Sequence[str], p
     """Return the description of a trace."""
     names = f", {about.channel_names[0]} to {about.channel_names[-1]}" if about.channel_names else ""
     seconds = found.slots * about.slot_s
-    slots = f"{found.slots:,} slot{'s' * (found.slots > 1)} of {about.slot_s:g} s"
+    slots = f"{counted(found.slots, 'slot')} of {about.slot_s:g} s"
     threshold = ""
     if about.threshold:
         low, high = min(about.threshold), max(about.threshold)
         level = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
         threshold = f"; threshold {level} {about.power_unit}"
     entries = [
-        ("trace", f"{path}: {slots} ({duration(seconds)}), {about.K} channel{'s' * (about.K > 1)}{names}"),
+        ("trace", f"{path}: {slots} ({duration(seconds)}), {counted(about.K, 'channel')}{names}"),
         ("contains", ", ".join(_layer(layer, about) for layer in layers)),
         ("busy", f"{about.threshold_rule}{threshold}"),
-        ("missing", f"{about.filled:,} values; {about.fill_rule}" if about.filled else "no value was missing"),
+        ("missing", f"{counted(about.filled, 'value')}; {about.fill_rule}" if about.filled else "no value was missing"),
         ("start", about.start or ""),
         ("source", about.source),
         ("license", about.license or "not recorded"),

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from idleband.errors import counted
 from idleband.reporting.plots import COLOURS
 from idleband.trace.metadata import Metadata
 from idleband.trace.statistics import DwellTimes, TraceStatistics
@@ -45,7 +46,7 @@ def trace_figure(title: str, about: Metadata, found: TraceStatistics, image: Wat
     _draw_occupancy(left, about, found)
     _draw_dwell_times(right, found)
     _draw_correlation(bottom, about, found)
-    size = f"{found.slots:,} slots of {about.slot_s:g} s, {about.K} channels"
+    size = f"{counted(found.slots, 'slot')} of {about.slot_s:g} s, {counted(about.K, 'channel')}"
     figure.suptitle(f"{title}: {size}\n{about.threshold_rule}", fontsize=11)
     return figure
 
@@ -106,7 +107,9 @@ def _draw_dwell_times(axes: "Axes", found: TraceStatistics) -> None:
     axes.set_title("Dwell times of all channels", fontsize=10)
     axes.grid(True, color="0.92")
     axes.spines[["top", "right"]].set_visible(False)
-    if longest > 1:
+    if max(found.idle.runs, found.busy.runs) < 2:
+        _say(axes, "fewer than two complete periods")
+    else:
         axes.legend(frameon=False, fontsize=8, loc="lower left")
 
 
@@ -123,10 +126,10 @@ def _geometric(parts: list[DwellTimes], n: Any) -> Any:
 
 def _draw_correlation(axes: "Axes", about: Metadata, found: TraceStatistics) -> None:
     if found.correlation is None or about.K < 2:
-        axes.text(
-            0.5, 0.5, "one channel" if about.K < 2 else "too many channels", ha="center", transform=axes.transAxes
-        )
-        axes.set_axis_off()
+        _say(axes, "one channel" if about.K < 2 else "too many channels")
+        return
+    if np.isnan(found.mean_correlation):
+        _say(axes, "no two channels change")
         return
     shown = axes.imshow(found.correlation, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
     axes.set_facecolor("0.85")  # channels that never change have no correlation
@@ -137,6 +140,12 @@ def _draw_correlation(axes: "Axes", about: Metadata, found: TraceStatistics) -> 
     _label_channels(axes, about)
     axes.set_yticks(axes.get_xticks())
     axes.set_yticklabels([label.get_text() for label in axes.get_xticklabels()], fontsize=7)
+
+
+def _say(axes: "Axes", text: str) -> None:
+    """Write why a part of the figure is empty."""
+    axes.text(0.5, 0.5, text, ha="center", transform=axes.transAxes)
+    axes.set_axis_off()
 
 
 def _label_channels(axes: "Axes", about: Metadata) -> None:

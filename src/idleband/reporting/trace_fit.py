@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from idleband.errors import counted
 from idleband.reporting.text import definitions, paragraph, table
 from idleband.reporting.trace import MAX_LISTED, duration
 from idleband.trace.fit.change_points import ChangePoint
@@ -60,12 +61,11 @@ def model_name(fit: TraceFit) -> str:
 
 def _head(fit: TraceFit, path: Path) -> list[tuple[str, str]]:
     K, slot_s = len(fit.channels), fit.metadata.slot_s
-    size = f"{fit.slots:,} slots of {slot_s:g} s ({duration(fit.slots * slot_s)}), {K} channel{'s' * (K > 1)}"
-    users = f"{fit.users} user{'s' * (fit.users > 1)}"
+    size = f"{counted(fit.slots, 'slot')} of {slot_s:g} s ({duration(fit.slots * slot_s)}), {counted(K, 'channel')}"
     return [
         ("trace", f"{path}: {size}"),
         ("busy", fit.metadata.threshold_rule),
-        ("model", f"{model_name(fit)}; {users}"),
+        ("model", f"{model_name(fit)}; {counted(fit.users, 'user')}"),
         ("trust", fit.verdict.trust),
     ]
 
@@ -171,7 +171,7 @@ def _tests(fit: TraceFit) -> list[tuple[str, str]]:
     if np.isfinite(change):
         text = f"mean occupancy {change:+.3f} over the trace (95%: {low:+.3f} to {high:+.3f})"
         if len(fit.channels) > 1:
-            text += f"; significant in {changes.drifting} channel{'s' * (changes.drifting != 1)}"
+            text += f"; significant in {counted(changes.drifting, 'channel')}"
         entries.append(("drift", text))
     return entries
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from idleband.errors import counted
 from idleband.reporting.plots import COLOURS
 from idleband.reporting.trace_fit import model_name
 from idleband.trace.fit.fit import TraceFit
@@ -43,7 +44,7 @@ def fit_figure(title: str, fit: TraceFit) -> "Figure":
     _draw_transitions(axes[1, 1], fit)
     _draw_correlation(axes[1, 2], fit)
     K = len(fit.channels)
-    size = f"{fit.slots:,} slots of {fit.metadata.slot_s:g} s, {K} channel{'s' * (K > 1)}"
+    size = f"{counted(fit.slots, 'slot')} of {fit.metadata.slot_s:g} s, {counted(K, 'channel')}"
     figure.suptitle(f"{title}: {size}\n{model_name(fit)}; trust {fit.verdict.trust}", fontsize=11)
     return figure
 

@@ -1,18 +1,18 @@
 """The states of all channels from slot to slot: Markov chains, dwell times, regimes, shocks, or a replayed trace."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from idleband.arrays import Floats, Ints
 from idleband.kernels.compile import jit
-from idleband.kernels.rng import REGIMES, SHOCKS, Rng, fill_uniform, stream
+from idleband.kernels.rng import REGIMES, SHOCKS, Rng, fill_uniform
 from idleband.scenario.correlation import CorrelationFactors, correlation_factors, fill_correlated
 from idleband.scenario.dwell_times import DwellProcess, enter_dwell, new_dwell_process, step_dwell
 from idleband.scenario.markov import cumulative, gilbert_elliott, start, stationary, step
 from idleband.scenario.recording import Playback, new_playback
 from idleband.scenario.regimes import RegimeProcess, enter_regime, new_regime_process, step_regime
-from idleband.scenario.scenario import Scenario
+from idleband.scenario.scenario import Scenario, once
 from idleband.scenario.shocks import ShockProcess, enter_shocks, new_shock_process, step_shocks
 
 
@@ -29,8 +29,26 @@ class ChannelProcess(NamedTuple):
     playback: Playback
 
 
-def new_channel_process(scenario: Scenario, seed: int, replication: int) -> ChannelProcess:
-    """Return the process of a replication before its first slot."""
+def new_channel_process(scenario: Scenario, rngs: Rng, replication: int) -> ChannelProcess:
+    """Return the process of a replication, with its generators, before the first slot."""
+    process = _first_process(scenario)
+    changed: dict[str, Any] = {"slot": np.zeros(1, np.int64)}  # and what is used, as the rest is not written
+    if scenario.dwell is not None:
+        changed["dwell"] = process.dwell._replace(age=np.zeros(scenario.K, np.int64))
+    if scenario.regimes is not None:
+        changed["regime"] = process.regime._replace(
+            rng=rngs[REGIMES], current=np.zeros(1, np.int64), passed=np.zeros(1, np.int64)
+        )
+    if scenario.shocks is not None:
+        changed["shock"] = new_shock_process(scenario.shocks, scenario.K, rngs[SHOCKS])
+    if scenario.recording is not None:
+        changed["playback"] = new_playback(scenario.recording, replication)
+    return process._replace(**changed)
+
+
+@once
+def _first_process(scenario: Scenario) -> ChannelProcess:
+    """Return a process whose arrays are shared by all replications, unless they are written."""
     S = max(2, max(map(len, scenario.transition)))
     if scenario.regimes is None:
         chains = [scenario.transition]
@@ -50,10 +68,10 @@ def new_channel_process(scenario: Scenario, seed: int, replication: int) -> Chan
         ),
         limits=np.array([[cumulative(P, S) for P in matrices] for matrices in chains]),
         dwell=new_dwell_process(scenario.dwell, scenario.K),
-        regime=new_regime_process(scenario.regimes, stream(seed, replication, REGIMES)),
-        shock=new_shock_process(scenario.shocks, scenario.K, stream(seed, replication, SHOCKS)),
+        regime=new_regime_process(scenario.regimes, np.zeros(2, np.uint64)),
+        shock=new_shock_process(scenario.shocks, scenario.K, np.zeros(2, np.uint64)),
         correlation=correlation_factors(scenario.correlation),
-        playback=new_playback(scenario.recording, replication),
+        playback=new_playback(None, 0),
     )
 
 

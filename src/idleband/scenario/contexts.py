@@ -97,7 +97,11 @@ def read_contexts(value: Any, K: int, recorded: Floats | None) -> Contexts:
         if kind == "ar1":
             if "correlation" not in table:
                 raise InputError(f"{where}.correlation is missing: the correlation of a context from slot to slot")
-            correlation = validation.number(table["correlation"], f"{where}.correlation", 0, MAX_CORRELATION)
+            correlation = validation.number(table["correlation"], f"{where}.correlation", 0, 1)
+            if correlation > MAX_CORRELATION:
+                raise InputError(
+                    f"{where}.correlation = {table['correlation']}: must be a number of at least 0 and at most 1 - 1e-9"
+                )
         return Contexts(
             kind, dimension, correlation, validation.choice(table.get("margin", "uniform"), f"{where}.margin", MARGINS)
         )

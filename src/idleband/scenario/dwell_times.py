@@ -24,7 +24,7 @@ import numpy as np
 from idleband import validation
 from idleband.arrays import Floats, Ints
 from idleband.channels import channel_text, check_channel_names
-from idleband.errors import InputError
+from idleband.errors import InputError, counted
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng, fill_uniform
 
@@ -170,7 +170,7 @@ def _parameter(key: str, entry: Any, field: str) -> Any:
         return validation.whole(entry, field, 1, MAX_AGES)
     values = validation.sequence(entry, field, "of numbers")
     if not 1 <= len(values) <= MAX_AGES:
-        raise InputError(f"{field}: has {len(values)} entries; must be from 1 to {MAX_AGES}")
+        raise InputError(f"{field}: has {counted(len(values), 'entry')}; must be from 1 to {MAX_AGES}")
     low, high = {"weights": (0.0, 1e9), "means": (1.0, MAX_MEAN), "hazard": (0.0, 1.0)}[key]
     return tuple(validation.number(x, f"{field}, entry {i}", low, high) for i, x in enumerate(values))
 
@@ -195,7 +195,9 @@ def _hazard_of(kind: str, numbers: Mapping[str, Any], field: str, of: str) -> tu
     if kind == "mixture":
         weights, means = np.array(numbers["weights"]), np.array(numbers["means"])
         if len(weights) != len(means):
-            raise InputError(f"{field}.weights{of}: has {len(weights)} entries for {len(means)} means")
+            raise InputError(
+                f"{field}.weights{of}: has {counted(len(weights), 'entry')} for {counted(len(means), 'mean')}"
+            )
         if weights.sum() <= 0.0:
             raise InputError(f"{field}.weights{of}: all are 0; at least one must be above 0")
         return _mixture(weights, means)
@@ -232,7 +234,7 @@ def read_dwell_times(
         if not 1 <= lengths.get(state, K) <= MAX_CHANNELS:
             raise InputError(f"{field}: has {lengths.get(state, K)} tables; must be from 1 to {MAX_CHANNELS}")
         if lengths.get(state, K) != K:
-            raise InputError(f"{field}: has {lengths[state]} tables for {K} channels")
+            raise InputError(f"{field}: has {counted(lengths[state], 'table')} for {counted(K, 'channel')}")
         if state in lengths or means is not None:
             each = entry if state in lengths else [entry] * K
             found[state] = tuple(

@@ -1,7 +1,7 @@
 """Volumes of the unit cube cut by half-spaces: probabilities of linear functions of uniform contexts."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from itertools import product
 
@@ -10,6 +10,7 @@ import numpy as np
 from idleband.arrays import Floats
 
 SAMPLES = 10**6  # contexts in the sample that is used where the closed form is not accurate
+PART = 10**4  # of them that are computed together
 _SLICES = 32  # with more slices the sample is used
 
 
@@ -24,6 +25,8 @@ def below(theta: Floats, level: float) -> tuple[float, float]:
     >>> below(np.array([1.0, 1.0]), 1.0)
     (0.5, 0.0)
     """
+    if level <= 0.0 and theta.min() >= 0.0:
+        return 0.0, 0.0
     weights, shift = _reflected(theta)
     exact = _volume(weights, level + shift)
     if exact is not None:
@@ -70,7 +73,7 @@ def _volume(weights: Floats, level: float) -> float | None:
         return 0.0 if level <= 0 else 1.0
     if d > 16:
         return None
-    signs, corners = _corners(d)
+    signs, corners = corners_of(d)
     norm = math.factorial(d) * float(np.prod(weights))
     terms = signs * np.maximum(0.0, level - corners @ weights) ** d
     if not (norm > 0 and float(np.abs(terms).sum()) * 1e-15 / norm < 1e-9):
@@ -79,7 +82,7 @@ def _volume(weights: Floats, level: float) -> float | None:
 
 
 @cache
-def _corners(d: int) -> tuple[Floats, Floats]:
+def corners_of(d: int) -> tuple[Floats, Floats]:
     """Return the signs of the corners of the unit cube, and the corners as rows."""
     corners = np.array(list(product((0.0, 1.0), repeat=d)))
     return 1.0 - 2.0 * (corners.sum(axis=1) % 2), corners
@@ -94,6 +97,20 @@ def _projected(weights: bytes) -> Floats:
 
 def sample(d: int) -> Iterator[Floats]:
     """Return the fixed sample of contexts as rows, in parts."""
-    rng = np.random.Generator(np.random.PCG64(d))
-    parts = 100
-    return (rng.random((SAMPLES // parts, d)) for _ in range(parts))
+    take = contexts_from(d, 0)
+    return (take(0, PART) for _ in range(SAMPLES // PART))
+
+
+def contexts_from(d: int, first: int) -> Callable[[int, int], Floats]:
+    """Return a function (skipped, count) that returns the next contexts of the sample, from a number on."""
+    bits = np.random.PCG64(d)
+    rng = np.random.Generator(bits)
+
+    def take(skipped: int, count: int) -> Floats:
+        if skipped:
+            bits.advance(skipped * d)
+        return rng.random((count, d))
+
+    if first:
+        bits.advance(first * d)
+    return take

@@ -9,15 +9,17 @@ strength: at norm 0.7, directions of the linear model give P(n < 1) from 0.57 to
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
 from idleband.arrays import Floats
 from idleband.errors import InputError
 from idleband.kernels.compile import jit
-from idleband.kernels.rng import Rng, python_normals
-from idleband.scenario.halfspace_volume import below, within
+from idleband.kernels.rng import Rng, normals, python_normals
+from idleband.scenario import sampled_strength, strength_search
+from idleband.scenario.halfspace_volume import below, estimate, within
+from idleband.scenario.strength_search import Strength
 
 NONE, LINEAR, QUADRATIC, COSINE = range(4)
 
@@ -79,6 +81,10 @@ class PerturbationModel(ABC):
     def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
         """Draw a theta with P(n < 1) = clear, or with a given norm for the linear model."""
 
+    def draw_many(self, rngs: Rng, count: int, d: int, clear: float | None, norm: float | None) -> list[Floats]:
+        """Return the thetas of `count` calls of `draw` for each generator, shape (count, size)."""
+        return [np.array([self.draw(rng, d, clear, norm) for _ in range(count)]) for rng in rngs]
+
     @abstractmethod
     def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         """Return P(n < level) and its standard error (0 if exact)."""
@@ -122,7 +128,77 @@ class NoPerturbation(PerturbationModel):
         return 0.0, 0.0
 
 
-class Linear(PerturbationModel):
+class DirectedModel(PerturbationModel):
+    """A model whose theta is a direction and a strength: the largest strength with P(n < 1) >= clear."""
+
+    @abstractmethod
+    def theta(self, a: Floats, strength: float) -> Floats:
+        """Return the theta of a direction and a strength."""
+
+    @abstractmethod
+    def ends(self, a: Floats, clear: float) -> tuple[float, float]:
+        """Return the range in which the strength is searched."""
+
+    def clear_probability(self, a: Floats, strength: float) -> float:
+        """Return P(n < 1), which decreases with the strength."""
+        return self.probability_below(self.theta(a, strength), len(a), 1.0)[0]
+
+    def fits(self, a: Floats, clear: float) -> bool:
+        """Return whether a strength in the range fits a direction."""
+        return True
+
+    def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
+        assert clear is not None
+        return self.with_clear(_direction(rng, d), clear)
+
+    def with_clear(self, a: Floats, clear: float) -> Floats:
+        """Return the theta of a direction with P(n < 1) = clear."""
+        (found,) = self.quick_strengths(a[None], clear)
+        if found is not None:
+            return self.theta(a, found.value)
+        return self.theta(a, _largest(lambda x: self.clear_probability(a, x), clear, self.ends(a, clear)))
+
+    def quick_strengths(self, directions: Floats, clear: float) -> list[Strength | None]:
+        """Return the strength of each direction; None: it must be found by bisection in Python."""
+        if not strength_search.prepared():
+            return [None] * len(directions)
+        ends = [self.ends(a, clear) for a in directions]
+
+        def reference(i: int, strength: float) -> float:
+            return self.clear_probability(directions[i], strength)
+
+        found = strength_search.strengths(self.number, directions, clear, np.array(ends), reference)
+        for i, a in enumerate(directions):
+            if found[i] is None and self.fits(a, clear):
+                found[i] = sampled_strength.strength(self.number, a, clear, ends[i], partial(reference, i))
+        return found
+
+    def draw_many(self, rngs: Rng, count: int, d: int, clear: float | None, norm: float | None) -> list[Floats]:
+        if clear is None or not strength_search.prepared():
+            return super().draw_many(rngs, count, d, clear, norm)
+        directions = np.abs(normals(rngs.copy(), count * d).reshape(-1, d))
+        for a in directions:
+            a /= math.sqrt(float(a @ a))
+        strengths = self.quick_strengths(directions, clear)
+        thetas = [
+            None if one is None else self.theta(a, one.value) for a, one in zip(directions, strengths, strict=True)
+        ]
+        self.remember([row for row in thetas if row is not None], [one for one in strengths if one is not None])
+        drawn: list[Floats] = []
+        for i in range(len(rngs)):
+            rows = [row for row in thetas[i * count : (i + 1) * count] if row is not None]
+            drawn += (
+                [np.array(rows)] if len(rows) == count else super().draw_many(rngs[i : i + 1], count, d, clear, norm)
+            )
+        return drawn
+
+    def remember(self, thetas: list[Floats], strengths: list[Strength]) -> None:
+        """Keep P(n < 1) of drawn thetas."""
+        for theta, strength in zip(thetas, strengths, strict=True):
+            _remember(self.number, theta, strength.probability)
+
+
+class Linear(DirectedModel):
     name, number, formula = "linear", LINEAR, "n = theta . x"
     scaled = True
 
@@ -130,25 +206,49 @@ class Linear(PerturbationModel):
         dimensions = "dimension" if d == 1 else "dimensions"
         return least_clear(d), f"the smallest P(n < 1) that a theta of norm at most 1 can have in {d} {dimensions}"
 
+    def theta(self, a: Floats, strength: float) -> Floats:
+        return a * strength
+
+    def ends(self, a: Floats, clear: float) -> tuple[float, float]:
+        return min(1.0, 1.0 / float(a.sum())), 1.0  # at the first P(n < 1) = 1
+
+    def clear_probability(self, a: Floats, strength: float) -> float:
+        return below(a, 1.0 / strength)[0]
+
+    def fits(self, a: Floats, clear: float) -> bool:
+        """Return whether a norm of at most 1 fits: P(n < 1) at norm 1 must be at most `clear`."""
+        quick = self.quick_probabilities(a[None])[0] if strength_search.prepared() else None
+        return (quick or below(a, 1.0))[0] <= clear
+
+    def quick_probabilities(self, thetas: Floats) -> list[tuple[float, float] | None]:
+        """Return P(n < 1) of each theta and its standard error; None: it must be found in Python."""
+        found: list[tuple[float, float] | None] = []
+        for row, p in zip(thetas, strength_search.probabilities(LINEAR, thetas, np.ones(len(thetas))), strict=True):
+            count = sampled_strength.count_below(row, 1.0) if p is None else None
+            found.append((p, 0.0) if p is not None else estimate(count) if count is not None else None)
+        return found
+
+    def remember(self, thetas: list[Floats], strengths: list[Strength]) -> None:
+        if thetas:  # those of the strengths belong to the directions, and differ in the last bits
+            for theta, p in zip(thetas, self.quick_probabilities(np.array(thetas)), strict=True):
+                _remember(self.number, theta, p)
+
     def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
         a = _direction(rng, d)
         if norm is not None:
             return a * norm
         assert clear is not None
         for _ in range(_DRAWS):
-            if below(a, 1.0)[0] <= clear:  # P(n < 1) at norm 1 is at most clear, so some norm <= 1 fits
-                break
+            if self.fits(a, clear):
+                return self.with_clear(a, clear)
             a = _direction(rng, d)  # this direction would need a norm above 1, the bound of the paper
-        else:
-            raise InputError(
-                f"scenario.perturbation.clear = {clear}: no theta of norm at most 1 reached it in {_DRAWS} draws;"
-                f" in {d} dimensions choose a value well above {least_clear(d):.3g}"
-            )
-        ends = min(1.0, 1.0 / float(a.sum())), 1.0  # at the first P(n < 1) = 1
-        return a * _largest(lambda scale: below(a, 1.0 / scale)[0], clear, ends)
+        raise InputError(
+            f"scenario.perturbation.clear = {clear}: no theta of norm at most 1 reached it in {_DRAWS} draws;"
+            f" in {d} dimensions choose a value well above {least_clear(d):.3g}"
+        )
 
     def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
-        return below(theta, level)
+        return _remembered(self.number, theta, level) or below(theta, level)
 
     def mean(self, theta: Floats, d: int) -> tuple[float, float]:
         return float(theta.sum()) / 2, 0.0
@@ -163,20 +263,21 @@ class Linear(PerturbationModel):
         return 0.0, (1.0 if norm is None else norm) * math.sqrt(d)
 
 
-class Quadratic(PerturbationModel):
+class Quadratic(DirectedModel):
     name, number, formula = "quadratic", QUADRATIC, "n = 0.5 + c z^2, z = a . (x - 1/2), theta = (c, a)"
 
     def size(self, d: int) -> int | None:
         return d + 1
 
-    def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
-        assert clear is not None
-        a = _direction(rng, d)
-        # At the first end n <= 1. The last: see drawn_bounds.
-        ends = 2.0 / float(a.sum()) ** 2, 4.0 / clear**2
-        return np.array([_largest(lambda c: self.probability_below(np.array([c, *a]), d, 1.0)[0], clear, ends), *a])
+    def theta(self, a: Floats, strength: float) -> Floats:
+        return np.array([strength, *a])
+
+    def ends(self, a: Floats, clear: float) -> tuple[float, float]:
+        return 2.0 / float(a.sum()) ** 2, 4.0 / clear**2  # n <= 1 at the first; the last: see drawn_bounds
 
     def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
+        if (known := _remembered(self.number, theta, level)) is not None:
+            return known
         c, a, gap = float(theta[0]), theta[1:], level - 0.5
         if c == 0.0 or gap == 0.0 or not a.any():
             always = gap > 0 or (gap == 0 and c < 0 and bool(a.any()))
@@ -207,21 +308,23 @@ class Quadratic(PerturbationModel):
         return 0.5, 0.5 + d / clear**2
 
 
-class Cosine(PerturbationModel):
+class Cosine(DirectedModel):
     name, number, formula = "cosine", COSINE, "n = m + 0.5 cos(6 z), z = a . (x - 1/2), theta = (m, a)"
     max_entry = 1e3  # bounds the number of periods
 
     def size(self, d: int) -> int | None:
         return d + 1
 
-    def draw(self, rng: Rng, d: int, clear: float | None, norm: float | None) -> Floats:
-        assert clear is not None
-        a = _direction(rng, d)
-        ends = 0.5, 1.5  # n <= 1 at the first, n >= 1 at the last
-        return np.array([_largest(lambda m: self.probability_below(np.array([m, *a]), d, 1.0)[0], clear, ends), *a])
+    def theta(self, a: Floats, strength: float) -> Floats:
+        return np.array([strength, *a])
+
+    def ends(self, a: Floats, clear: float) -> tuple[float, float]:
+        return 0.5, 1.5  # n <= 1 at the first, n >= 1 at the last
 
     def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         """Return P(n < level): cos(6 z) is below a height where 6 z is in (r, 2 pi - r), up to whole periods."""
+        if (known := _remembered(self.number, theta, level)) is not None:
+            return known
         a, height = theta[1:], 2 * (level - float(theta[0]))
         if height > 1 or height <= -1:
             return float(height > 1), 0.0
@@ -249,10 +352,36 @@ PERTURBATION_MODELS: dict[str, PerturbationModel] = {
 }
 
 
+def prepare_drawing() -> None:
+    """Compile or load what draws thetas faster. They are the same without it."""
+    strength_search.prepare()
+    sampled_strength.prepare()
+
+
 @cache
 def least_clear(d: int) -> float:
     """Return the smallest P(n < 1) of the linear model for theta >= 0 of norm at most 1: that of equal entries."""
     return below(np.full(d, 1.0 / math.sqrt(d)), 1.0)[0]
+
+
+_known: dict[tuple[int, bytes], tuple[float, float]] = {}
+_MOST_KNOWN = 2**15
+
+
+def _remember(number: int, theta: Floats, probability: tuple[float, float] | None) -> None:
+    """Keep P(n < 1) of a theta that was drawn, in place of the oldest one."""
+    if probability is not None:
+        _known[number, theta.tobytes()] = probability
+        if len(_known) > _MOST_KNOWN:
+            _known.pop(next(iter(_known)), None)
+
+
+def _remembered(number: int, theta: Floats, level: float) -> tuple[float, float] | None:
+    """Return P(n < level) and its standard error if they were kept. Perturbations of drawn thetas are not negative."""
+    if not _known or level not in (0.0, 1.0):
+        return None
+    found = _known.get((number, theta.tobytes()))
+    return found if level == 1.0 or found is None else (0.0, 0.0)
 
 
 def _direction(rng: Rng, d: int) -> Floats:
@@ -265,7 +394,7 @@ def _direction(rng: Rng, d: int) -> Floats:
 def _largest(probability: Callable[[float], float], clear: float, ends: tuple[float, float]) -> float:
     """Return the largest strength whose probability is at least `clear`, by bisection; the probability decreases."""
     low, high = ends
-    for _ in range(60):
+    for _ in range(strength_search.STEPS):
         middle = 0.5 * (low + high)
         if probability(middle) >= clear:
             low = middle

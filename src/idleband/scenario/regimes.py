@@ -13,7 +13,7 @@ import numpy as np
 
 from idleband import validation
 from idleband.arrays import Floats, Ints
-from idleband.errors import InputError
+from idleband.errors import InputError, counted
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng, uniform
 from idleband.scenario.markov import cumulative, gilbert_elliott, irreducible, stationary
@@ -91,7 +91,7 @@ def read_regimes(value: Any) -> Regimes:
         K = len(rows[key][0])
     R = len(rows["p01"])
     if len(rows["p10"]) != R:
-        raise InputError(f"{where}.p10: has {len(rows['p10'])} regimes, p01 has {R}")
+        raise InputError(f"{where}.p10: has {counted(len(rows['p10']), 'regime')}, p01 has {R}")
     if ("transition" in table) == ("at" in table):
         raise InputError(f"{where}: give either transition, for random changes, or at, for changes at given slots")
     if "at" in table:
@@ -113,8 +113,8 @@ def _slots(value: Any, field: str, R: int) -> tuple[int, ...]:
     entries = validation.sequence(value, field, "of slots")
     if not max(1, R - 1) <= len(entries) <= MAX_CHANGES:
         raise InputError(
-            f"{field}: has {len(entries)} slots; must be from {max(1, R - 1)}, so that all {R} regimes are used, to"
-            f" {MAX_CHANGES}"
+            f"{field}: has {counted(len(entries), 'slot')}; must be from {max(1, R - 1)}, so that all {R} regimes are"
+            f" used, to {MAX_CHANGES}"
         )
     at = tuple(validation.whole(t, field, 2, MAX_SLOT) for t in entries)
     if any(a >= b for a, b in itertools.pairwise(at)):
@@ -140,15 +140,17 @@ def _moves(value: Any, field: str, R: int) -> tuple[tuple[float, ...], ...]:
 def _rows(value: Any, field: str, K: int | None) -> tuple[tuple[float, ...], ...]:
     lists = validation.sequence(value, field, "one list of probabilities per regime")
     if not 1 <= len(lists) <= MAX_REGIMES:
-        raise InputError(f"{field}: has {len(lists)} regimes; must be from 1 to {MAX_REGIMES}")
+        raise InputError(f"{field}: has {counted(len(lists), 'regime')}; must be from 1 to {MAX_REGIMES}")
     rows = []
     for r, entry in enumerate(lists):
         values = validation.sequence(entry, f"{field}, regime {r}", "one probability per channel")
         if not 1 <= len(values) <= MAX_CHANNELS:
-            raise InputError(f"{field}, regime {r}: has {len(values)} channels; must be from 1 to {MAX_CHANNELS}")
+            raise InputError(
+                f"{field}, regime {r}: has {counted(len(values), 'channel')}; must be from 1 to {MAX_CHANNELS}"
+            )
         K = len(values) if K is None else K
         if len(values) != K:
-            raise InputError(f"{field}, regime {r}: has {len(values)} entries for {K} channels")
+            raise InputError(f"{field}, regime {r}: has {counted(len(values), 'entry')} for {counted(K, 'channel')}")
         rows.append(tuple(validation.number(p, f"{field}, regime {r}", MIN_PROBABILITY, 1) for p in values))
     return tuple(rows)
 

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
 from idleband.arrays import Flags, Floats
 from idleband.channels import channel_index, channel_indices, channel_label
-from idleband.errors import InputError
+from idleband.errors import InputError, counted
 from idleband.kernels.rng import PERTURBATION, stream
 from idleband.scenario import noise
 from idleband.scenario.contexts import UNIFORM_CONTEXTS, Contexts
@@ -192,6 +192,11 @@ class Scenario:
         return all(len(P) == 2 and list(g) == [False, True] for P, g in zip(self.transition, self.good, strict=True))
 
     @cached_property
+    def kept(self) -> dict[Any, Any]:
+        """What functions with the decorator `once` have found for this scenario."""
+        return {}
+
+    @cached_property
     def marginal_transition(self) -> tuple[Floats, ...]:
         """Long-run transition matrices of the channels, common shocks included."""
         return self.transition if self.shocks is None else self.shocks.marginal_transition(self.transition)
@@ -268,8 +273,14 @@ class Scenario:
                 )
                 for _ in range(2 if given.drift else 1)
             ]
-        # Writeable copies, the type that kernels are compiled for.
-        return [np.array(np.broadcast_to(rows, (self.K, rows.shape[1])), order="C") for rows in draws]
+        return [self.theta_of(rows) for rows in draws]
+
+    def theta_of(self, rows: Floats) -> Floats:
+        """Return theta with one row per channel from one row, or one per channel."""
+        # A writeable copy, the type that kernels are compiled for.
+        theta = np.empty((self.K, rows.shape[1]))
+        theta[:] = rows
+        return theta
 
     def probabilities_below(self, theta: Floats, level: float) -> tuple[Floats, float]:
         """Return P(n < level) of each channel, shape (K,), and the largest standard error (0 if exact)."""
@@ -306,6 +317,9 @@ class Scenario:
         """
         means, errors = np.zeros(self.K), np.zeros(self.K)
         for k, row in enumerate(theta):
+            if k > 0 and self.contexts.recorded is None and (row == theta[k - 1]).all():
+                means[k], errors[k] = means[k - 1], errors[k - 1]
+                continue
             values = function(self.perturbation.model.values(row, self.contexts.sample(k)))
             means[k] = values.mean()
             errors[k] = 0.0 if self.contexts.kind == "recorded" else values.std() / math.sqrt(len(values))
@@ -318,6 +332,9 @@ class Scenario:
 
         Equal rows are evaluated once, and all functions of a row together, because a model may need a sample per row.
         """
+        if (theta == theta[0]).all():
+            values = [function(theta[0]) for function in functions]
+            return [(np.full(len(theta), value), error) for value, error in values]
         memo = {row: [function(np.array(row)) for function in functions] for row in set(map(tuple, theta.tolist()))}
         found = [memo[tuple(row)] for row in theta.tolist()]
         return [
@@ -379,9 +396,8 @@ class Scenario:
         """
         selected = list(channel_indices(channels, self.K, self.channel_names, "channels"))
         if len(selected) != self.users:
-            raise InputError(
-                f"channels = {list(channels)}: has {len(selected)} channels; {self.name} selects {self.users} in a slot"
-            )
+            given = counted(len(selected), "channel")
+            raise InputError(f"channels = {list(channels)}: has {given}; {self.name} selects {self.users} in a slot")
         means = self.table_means
         return float(means[self.best(means)].sum() - means[selected].sum())
 
@@ -443,7 +459,7 @@ class Scenario:
         return data
 
     def __repr__(self) -> str:
-        return f"Scenario({self.name}: {self.K} channels, {self.users} users)"
+        return f"Scenario({self.name}: {counted(self.K, 'channel')}, {counted(self.users, 'user')})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Scenario):
@@ -452,6 +468,25 @@ class Scenario:
 
     def __hash__(self) -> int:
         return hash((self.name, self.K, self.users, self.dimension))
+
+
+Arguments = TypeVarTuple("Arguments")
+Found = TypeVar("Found")
+
+
+def once(function: Callable[[Scenario, *Arguments], Found]) -> Callable[[Scenario, *Arguments], Found]:
+    """Keep what a function returns for a scenario and other arguments, as long as the scenario exists.
+
+    The value is shared and must not be changed.
+    """
+
+    @wraps(function)
+    def kept(scenario: Scenario, *arguments: *Arguments) -> Found:
+        key = (function, arguments)
+        found: Found | None = scenario.kept.get(key)
+        return scenario.kept.setdefault(key, function(scenario, *arguments)) if found is None else found
+
+    return kept
 
 
 def _once(rows: list[list[Any]]) -> list[Any]:

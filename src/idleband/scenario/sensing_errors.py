@@ -14,7 +14,7 @@ import numpy as np
 from idleband import validation
 from idleband.arrays import Floats, Ints
 from idleband.channels import channel_text
-from idleband.errors import InputError
+from idleband.errors import InputError, counted
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng, fill_uniform
 
@@ -47,7 +47,7 @@ def read_sensing_errors(value: Any, K: int, names: Sequence[str], where: str) ->
         listed = isinstance(given, list | tuple | np.ndarray)
         values = validation.sequence(given, f"{where}.{key}", "one per channel") if listed else [given] * K
         if len(values) != K:
-            raise InputError(f"{where}.{key}: has {len(values)} entries for {K} channels")
+            raise InputError(f"{where}.{key}: has {counted(len(values), 'entry')} for {counted(K, 'channel')}")
         found[key] = tuple(
             validation.number(p, f"{where}.{key}" + (f", {channel_text(k, names)}" if listed else ""), 0, 1)
             for k, p in enumerate(values)

@@ -11,7 +11,7 @@ import numpy as np
 from idleband import validation
 from idleband.arrays import Flags, Floats
 from idleband.channels import channel_index, channel_text, check_channel_names
-from idleband.errors import InputError, check_name, shown, unknown
+from idleband.errors import InputError, check_name, counted, shown, unknown
 from idleband.scenario.contexts import read_contexts
 from idleband.scenario.correlation import read_correlation
 from idleband.scenario.dwell_times import DwellTimes, read_dwell_times
@@ -235,7 +235,7 @@ def _channels(
         given = {key: _one_per_channel(table[key], key, "probability") for key in ("p01", "p10")}
         count, other = len(given["p01"]), len(given["p10"])
         if count != other:
-            raise InputError(f"scenario.p10: has {other} entries, p01 has {count}; one per channel in both")
+            raise InputError(f"scenario.p10: has {counted(other, 'entry')}, p01 has {count}; one per channel in both")
         names = check_channel_names(table.get("channel_names"), count, "scenario.channel_names")
         p01, p10 = (
             [_probability(p, f"scenario.{key}, {channel_text(k, names)}") for k, p in enumerate(values)]
@@ -287,7 +287,7 @@ def _check_threshold(rewards: Sequence[Floats], good: Sequence[Flags], names: Se
 def _one_per_channel(value: Any, field: str, what: str) -> list[Any]:
     values = validation.sequence(value, f"scenario.{field}", f"one {what} per channel")
     if not 1 <= len(values) <= MAX_CHANNELS:
-        raise InputError(f"scenario.{field}: has {len(values)} channels; must be from 1 to {MAX_CHANNELS}")
+        raise InputError(f"scenario.{field}: has {counted(len(values), 'channel')}; must be from 1 to {MAX_CHANNELS}")
     return values
 
 
@@ -322,7 +322,9 @@ def _lists(value: Any, transition: Sequence[Floats], field: str, names: Sequence
     if not rows or not isinstance(rows[0], list | tuple | np.ndarray):
         return [rows] * len(transition)
     if len(rows) != len(transition):
-        raise InputError(f"scenario.{field}: has {len(rows)} lists for {len(transition)} channels")
+        raise InputError(
+            f"scenario.{field}: has {counted(len(rows), 'list')} for {counted(len(transition), 'channel')}"
+        )
     return [
         validation.sequence(row, f"scenario.{field}, {channel_text(k, names)}", "of states")
         for k, row in enumerate(rows)
@@ -339,7 +341,7 @@ def _state_rewards(
         field = f"scenario.rewards, {channel_text(k, names)}"
         h = np.array([validation.number(x, field, -1e6, 1e6) for x in row])
         if len(h) != len(transition[k]):
-            raise InputError(f"{field}: has {len(h)} entries for {len(transition[k])} states")
+            raise InputError(f"{field}: has {counted(len(h), 'entry')} for {counted(len(transition[k]), 'state')}")
         found.append(h)
     return tuple(found)
 
@@ -376,7 +378,7 @@ def _row(value: Any, where: str, K: int, names: Sequence[str]) -> tuple[bool, ..
         listed = {channel_index(entry, K, names, where) for entry in entries}
         return tuple(k in listed for k in range(K))
     if len(entries) != K:
-        raise InputError(f"{where}: has {len(entries)} entries; must be {K}, one per channel")
+        raise InputError(f"{where}: has {counted(len(entries), 'entry')}; must be {K}, one per channel")
     for entry in entries:
         if not isinstance(entry, int | np.integer | np.bool_) or entry not in (0, 1):
             raise InputError(f"{where} = {shown(entry)}: must be 0 or 1")
@@ -441,9 +443,9 @@ def _theta(value: Any, model: PerturbationModel, K: int, d: int) -> tuple[tuple[
     if not rows or not isinstance(rows[0], list | tuple | np.ndarray):
         rows = [rows]
     if len(rows) not in (1, K):
-        raise InputError(f"{where}: has {len(rows)} lists; must be one, or one for each of {K} channels")
+        raise InputError(f"{where}: has {counted(len(rows), 'list')}; must be one, or one for each of {K} channels")
     for row in rows:
         if len(validation.sequence(row, where, numbers)) != size and size is not None:
             needs = "the dimension of the contexts" if model.scaled else f"for {model.formula} in {d} dimensions"
-            raise InputError(f"{where}: has {len(row)} entries; must be {size}, {needs}")
+            raise InputError(f"{where}: has {counted(len(row), 'entry')}; must be {size}, {needs}")
     return tuple(tuple(validation.number(x, where, -model.max_entry, model.max_entry) for x in row) for row in rows)

@@ -142,8 +142,8 @@ class Journal:
     def _open(self) -> None:
         """Connect to the file, or create it. Refuse a file that is damaged or of another program."""
         log = self.path.with_name(f"{FILE_NAME}-wal")
-        # Without its log, or with an empty one, the journal would look sound and be of an earlier time. The number of
-        # events is the better check where it is known, because a backup may have merged the log.
+        # Without its log, or with an empty one, the journal would appear intact and contain an earlier state. Where the
+        # number of events is known it is the better check, because a backup may have merged the log.
         in_log = self._lock.status == IN_USE and self._lock.last == 0
         for needed, file in ((self._lock.status != "", self.path), (in_log, log)):
             if needed and not (file.exists() and file.stat().st_size):

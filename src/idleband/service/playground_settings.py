@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
-from idleband.errors import InputError
+from idleband.errors import InputError, counted
 from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.perturbation import PERTURBATION_MODELS
@@ -228,7 +228,9 @@ def _per_channel(values: Probabilities, channels: int, field: str) -> list[float
     if not isinstance(values, list):
         return [values] * channels
     if len(values) != channels:
-        raise InputError(f"{field}: has {len(values)} values; must be one value, or {channels}, one per channel")
+        raise InputError(
+            f"{field}: has {counted(len(values), 'value')}; must be one value, or {channels}, one per channel"
+        )
     return values
 
 

@@ -25,6 +25,7 @@ from idleband.service.simulated_station import Faults, SimulatedStation, station
 
 DEFAULT_NAME = "main"  # of the allocator
 MIN_TOKEN_LENGTH = 16
+NO_ALLOCATOR = "has no allocator yet; give --policy, --channels and --users"
 STANDARD_FIELDS = frozenset([*vars(logging.makeLogRecord({})), "message", "taskName", "color_message"])
 
 
@@ -68,6 +69,8 @@ def serve(options: ServeOptions, name: str | None, settings: Settings | None) ->
     if options.station is not None and settings is not None:
         station_scenario(options.station, settings)
     traces = offered_traces(options.traces)
+    if settings is None and not (options.data.is_dir() and any(options.data.iterdir())):  # perhaps a misspelt name
+        raise InputError(f"{options.data}: {NO_ALLOCATOR}")
     _log_as_json()
     with contextlib.closing(listen(options.host, options.port)) as listening:  # before the data folder is created
         hosts = (*LOOPBACK, options.host)
@@ -89,7 +92,7 @@ def _open_allocators(service: Service, options: ServeOptions, name: str | None, 
         except ConflictError as error:
             raise InputError(str(error)) from None
     if not allocators:
-        raise InputError(f"{options.data}: has no allocator yet; give --policy, --channels and --users")
+        raise InputError(f"{options.data}: {NO_ALLOCATOR}")
     if name not in (None, *allocators) or (options.station is not None and wanted not in allocators):
         raise InputError(f"--name {wanted}: {options.data} has only {', '.join(allocators)}; a new one needs --policy")
     if options.station is not None:

@@ -21,7 +21,8 @@ from idleband.kernels import compile
 from idleband.kernels.logistic import probability
 from idleband.kernels.rng import FRESH, stream
 from idleband.policies.protocol import Setup
-from idleband.policies.registry import POLICIES, ConfiguredPolicy, PolicyLike, policy
+from idleband.policies.registry import POLICIES, ConfiguredPolicy, PolicyLike
+from idleband.policies.registry import policy as configured_policy
 from idleband.progress import SILENT, Progress
 from idleband.scenario.build import ScenarioLike
 from idleband.scenario.build import scenario as build_scenario
@@ -121,7 +122,7 @@ def root_mean_square(errors: Floats) -> float:
 
 def learned(
     scenario: ScenarioLike,
-    policy_: PolicyLike,
+    policy: PolicyLike,
     /,
     *,
     horizon: WholeNumber | None = None,
@@ -138,7 +139,7 @@ def learned(
     ----------
     scenario : str, Path, dict or Scenario
         The scenario, as in `idleband.scenario`.
-    policy_ : str, ConfiguredPolicy or class
+    policy : str, ConfiguredPolicy or class
         A policy with a perturbation model, such as "mp-lucb" or "mp-nucb".
     horizon : int, optional
         Number of slots, at most 10^7: slots are run one by one. The default is 50,000, or the number of slots of the
@@ -161,7 +162,7 @@ def learned(
     InputError
         If the policy does not predict the perturbation, or there is none.
     """
-    described, configured = build_scenario(scenario), policy(policy_, **parameters)
+    described, configured = build_scenario(scenario), configured_policy(policy, **parameters)
     T, R, seed = check_size(described, horizon, replications, seed, DEFAULT_SLOTS)
     check_predicts(described, configured, T)
     progress.expect(T * R)
@@ -274,13 +275,16 @@ def _predictions(function: Any, built_in: bool) -> Any:
     )
 
 
+WITH_CHAINS = ("mp-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-adaptive")
+
+
 def learned_chains(result: Result, level: float = 0.95) -> "pandas.DataFrame":
     """Return what a belief policy has learned of p01 and p10 at the end of a run.
 
     Parameters
     ----------
     result : Result
-        A result of mp-belief, mp-belief-lucb or mp-belief-nucb that `idleband.simulate` returned.
+        A result of mp-belief, mp-belief-lucb, mp-belief-nucb or mp-adaptive that `idleband.simulate` returned.
     level : float
         Level of the credible intervals.
 
@@ -307,7 +311,7 @@ def learned_chains(result: Result, level: float = 0.95) -> "pandas.DataFrame":
     if result.state is None or not all(hasattr(state, "chains") for state in result.state):
         raise InputError(
             f"policy {result.policy}: has no learned chains, or its state was not kept (stored studies do not contain"
-            " it); must be a result of ib.simulate for mp-belief, mp-belief-lucb or mp-belief-nucb"
+            f" it); must be a result of ib.simulate for {', '.join(WITH_CHAINS[:-1])} or {WITH_CHAINS[-1]}"
         )
     from scipy.special import ndtri  # slow to import, and not always needed
 

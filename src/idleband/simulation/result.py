@@ -10,7 +10,7 @@ import numpy as np
 
 from idleband import validation
 from idleband.arrays import Floats, Ints
-from idleband.errors import InputError, unknown
+from idleband.errors import InputError, counted, unknown
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.upper_bound import bound
@@ -97,9 +97,8 @@ class Result:
     seconds: Floats | None = None
 
     def __repr__(self) -> str:
-        return (
-            f"Result({self.label} on {self.scenario.name}: {self.replications} replications x {self.horizon:,} slots)"
-        )
+        size = f"{counted(self.replications, 'replication')} x {counted(self.horizon, 'slot')}"
+        return f"Result({self.label} on {self.scenario.name}: {size})"
 
     def _repr_html_(self) -> str:
         """Return an HTML table for notebooks: mean per slot of every quantity and the half width of its interval."""

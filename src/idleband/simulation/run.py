@@ -8,16 +8,19 @@ from functools import cache
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from idleband import user_code
 from idleband.arrays import Floats, Words
 from idleband.binding import Bindings, Kernel, bind_policy, check_compiled, kernel_name, policy_errors
 from idleband.channels import channel_text
 from idleband.errors import InputError
 from idleband.kernels import compile
-from idleband.kernels.rng import POLICY, stream
+from idleband.kernels.rng import POLICY, streams
 from idleband.policies.knowledge import setup_of, truth_of
 from idleband.policies.protocol import PARAMETERS, Policy, Setup
 from idleband.policies.registry import ConfiguredPolicy
+from idleband.policies.state_template import state_maker
 from idleband.scenario.perturbation import PerturbationModel
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.user_models import UserModel
@@ -27,6 +30,7 @@ from idleband.simulation.loop import References, Tally
 from idleband.simulation.path import new_path, new_references, new_tally, path_parameters
 
 SEGMENT = 0.1  # seconds, about, that a compiled loop runs before it returns, so that progress and Ctrl-C are seen
+FIRST_SEGMENT = 16  # slots, of a loop whose speed is not known
 
 
 # --- compiled loops --------------------------------------------------------------------------------------------------
@@ -110,19 +114,24 @@ class PolicyRun:
     def start(
         cls, scenario: Scenario, configured: ConfiguredPolicy, horizon: int, seed: int, replication: int
     ) -> "PolicyRun":
-        policy = configured.policy
+        policy, model = configured.policy, scenario.perturbation.model
         setup = setup_of(scenario, configured.params)
+        if policy.source is not None:  # a user's policy might write into it
+            setup = Setup._make(part.copy() if isinstance(part, np.ndarray) else part for part in setup)
         theta, means = path_parameters(scenario, seed, replication)
 
         def memory() -> tuple[Any, ...]:
             path = new_path(scenario, seed, replication, theta)
             tally = new_tally(scenario, path, means, horizon, policy.knows)
-            truth = (truth_of(scenario, theta, means),) if PARAMETERS in policy.knows else ()
+            rng = streams(seed, replication)[POLICY]
+            if PARAMETERS in policy.knows:
+                return setup, path, policy.init(setup, truth_of(scenario, theta, means)), rng, tally
+            if policy.source is None:
+                return setup, path, state_maker(scenario, policy.init, setup.params)(), rng, tally
             with policy_errors(policy):
-                state = policy.init(setup, *truth)
-            return setup, path, state, stream(seed, replication, POLICY), tally
+                return setup, path, policy.init(setup), rng, tally
 
-        kernel = policy_loop(policy, scenario.perturbation.model, memory)
+        kernel = policy_loop(policy, model, memory)
         _, path, state, rng, tally = memory()
         return cls(scenario, configured, setup, path, tally, state, kernel, rng)
 
@@ -167,13 +176,19 @@ class ReferenceRun:
         self.at = slot
 
 
-def in_segments(run: PolicyRun | ReferenceRun, horizon: int, advance: Callable[[int], None]) -> None:
-    """Run to the horizon in segments of about SEGMENT seconds; call `advance` with the slots of each."""
-    slots = 16
+def in_segments(
+    run: PolicyRun | ReferenceRun, horizon: int, advance: Callable[[int], None], slots: int = FIRST_SEGMENT
+) -> int:
+    """Run to the horizon in segments of about SEGMENT seconds; call `advance` with the slots of each.
+
+    `slots` are those of the first segment. Return with how many another run of the same policy on the same scenario may
+    begin: those of a quarter of SEGMENT.
+    """
     while run.at < horizon:
         began = time.perf_counter()
         step = min(slots, horizon - run.at)
         run.to(run.at + step)
         advance(step)
         seconds = time.perf_counter() - began
-        slots = max(1, int(slots * min(8.0, SEGMENT / max(seconds, 1e-6))))
+        slots = max(1, int(step * min(8.0, SEGMENT / max(seconds, 1e-6))))
+    return max(FIRST_SEGMENT, slots // 4)

@@ -19,7 +19,8 @@ from idleband.kernels.interrupt import interruptible
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.progress import SILENT, Progress
 from idleband.scenario.scenario import Scenario
-from idleband.simulation.run import PolicyRun, ReferenceRun, in_segments
+from idleband.simulation.path import draw_ahead, prepare_drawing
+from idleband.simulation.run import FIRST_SEGMENT, PolicyRun, ReferenceRun, in_segments
 
 
 class Task(NamedTuple):
@@ -54,15 +55,22 @@ class _StoppedError(Exception):
     """Another task has failed, or the user has interrupted the run."""
 
 
-def run_task(scenario: Scenario, task: Task, horizon: int, seed: int, advance: Callable[[int], None]) -> TaskResult:
+Segments = dict[tuple[int, int], int]
+"""With how many slots to begin, by the identity of the scenario and of the configured policy."""
+
+
+def run_task(scheduled: ScheduledTask, advance: Callable[[int], None], segments: Segments) -> TaskResult:
     """Run one task and call `advance` with the number of slots after each segment."""
     began = thread_time()
+    scenario, task, horizon, seed, _, _ = scheduled
+    key = id(scenario), id(task.configured)
+    first = segments.get(key, FIRST_SEGMENT)
     if task.configured is None:
         references = ReferenceRun.start(scenario, horizon, seed, task.replication)
-        in_segments(references, horizon, advance)
+        segments[key] = in_segments(references, horizon, advance, first)
         return TaskResult(references.references.curves, np.zeros(0, np.int64), None, "", thread_time() - began)
     run = PolicyRun.start(scenario, task.configured, horizon, seed, task.replication)
-    in_segments(run, horizon, advance)
+    segments[key] = in_segments(run, horizon, advance, first)
     return TaskResult(run.tally.curves, run.tally.plays, run.state, run.kernel.reason, thread_time() - began)
 
 
@@ -82,6 +90,11 @@ def run_tasks(tasks: Sequence[ScheduledTask], *, threads: int | None = None, pro
         by_loop.setdefault((scheduled.scenario.perturbation.model, key), []).append(scheduled)
     ready: SimpleQueue[ScheduledTask | None] = SimpleQueue()  # None: no more tasks
     stop, ended, failed = Event(), Semaphore(0), list[BaseException]()
+    segments: Segments = {}
+    replications: dict[int, int] = {}  # of each scenario, by its identity
+    for scheduled in tasks:
+        world = id(scheduled.scenario)
+        replications[world] = max(replications.get(world, 0), scheduled.task.replication + 1)
 
     def work() -> None:
         try:
@@ -92,8 +105,9 @@ def run_tasks(tasks: Sequence[ScheduledTask], *, threads: int | None = None, pro
                     if stop.is_set():
                         raise _StoppedError
 
-                scenario, task, horizon, seed, done, _ = scheduled
-                done(task, run_task(scenario, task, horizon, seed, advance))
+                scenario, task = scheduled.scenario, scheduled.task
+                draw_ahead(scenario, scheduled.seed, task.replication, replications[id(scenario)])
+                scheduled.done(task, run_task(scheduled, advance, segments))
         except _StoppedError:
             pass
         except BaseException as error:
@@ -108,6 +122,9 @@ def run_tasks(tasks: Sequence[ScheduledTask], *, threads: int | None = None, pro
             thread.start()
         # Loops are compiled on this thread, because a compilation on another thread could not be interrupted. The other
         # threads run what is ready meanwhile.
+        for scenario in {id(scheduled.scenario): scheduled.scenario for scheduled in tasks}.values():
+            with interruptible():
+                prepare_drawing(scenario, replications[id(scenario)])
         for same_loop in by_loop.values():
             if not stop.is_set():
                 _compile(same_loop[0], progress)

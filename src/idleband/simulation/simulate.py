@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from idleband import validation
-from idleband.errors import InputError
-from idleband.policies.registry import Compiled, ConfiguredPolicy, PolicyLike, policy, require_compiled
+from idleband.errors import InputError, counted
+from idleband.policies.registry import Compiled, ConfiguredPolicy, PolicyLike, require_compiled
+from idleband.policies.registry import policy as configured_policy
 from idleband.scenario.build import ScenarioLike
 from idleband.scenario.build import scenario as build_scenario
 from idleband.scenario.reward import reward
@@ -30,7 +31,7 @@ MAX_RECORDED = 10**7  # rows of a slot-by-slot record
 
 def simulate(
     scenario: ScenarioLike,
-    policy_: PolicyLike,
+    policy: PolicyLike,
     /,
     *,
     horizon: WholeNumber | None = None,
@@ -47,7 +48,7 @@ def simulate(
     ----------
     scenario : str, Path, dict or Scenario
         The scenario, as in `idleband.scenario`.
-    policy_ : str, ConfiguredPolicy or class
+    policy : str, ConfiguredPolicy or class
         The policy, as in `idleband.policy`.
     horizon : int, optional
         Number of slots; by default 100,000, or the number of slots of the trace if one is replayed.
@@ -81,14 +82,14 @@ def simulate(
     ((2, 50), 10000)
     """
     described = build_scenario(scenario)
-    configured = require_compiled(policy(policy_, **parameters), compiled)
+    configured = require_compiled(configured_policy(policy, **parameters), compiled)
     T, R, seed = check_size(described, horizon, replications, seed)
     if record not in (None, "slots"):
         raise InputError(f"record = {record!r}: must be 'slots' or left out")
     if record == "slots" and T * R * described.K > MAX_RECORDED:
         limit = MAX_RECORDED // (R * described.K)
         raise InputError(
-            f"experiment.horizon = {T}: too long to record every slot; at most {limit} with {R} replications"
+            f"experiment.horizon = {T}: too long to record every slot; at most {limit} with {counted(R, 'replication')}"
         )
     finished: dict[Task, TaskResult] = {}
     tasks = [Task(one, i) for i in range(R) for one in (None, configured)]

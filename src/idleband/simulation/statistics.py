@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from idleband.arrays import Floats
+from idleband.errors import counted
 
 STUDENT_T, BLOCK_BOOTSTRAP = "Student t", "block bootstrap"
 DRAWS = 2000  # of the bootstrap
@@ -32,8 +33,8 @@ class Interval(NamedTuple):
     def basis(self) -> str:
         """What the interval is based on, in words."""
         if not self.blocks:
-            return f"{self.replications} replications" if self.replications > 1 else "one replication, no interval"
-        blocks = f"{self.blocks} block{'s' * (self.blocks > 1)} of one recording"
+            return f"{self.replications:,} replications" if self.replications > 1 else "one replication, no interval"
+        blocks = f"{counted(self.blocks, 'block')} of one recording"
         return f"{self.method} over {blocks}" if math.isfinite(self.low) else f"{blocks}, no interval"
 
     @property

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from idleband.arrays import Ints
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, counted, shown
 
 ISO = re.compile(
     r"(\d{4})[-/](\d\d?)[-/](\d\d?)(?:[T ,]\s*(\d\d?):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?)?\s*(Z|UTC|[+-]\d\d:?\d\d)?"
 )
 YEARS = (1970, 2200)
+MAX_TIME = 7.26e9  # seconds from 1970 to 2200
 FOLLOW = 0.1  # share of the difference by which the phase of slots follows the times
 
 
@@ -95,13 +96,18 @@ def clock_of(
     Raises
     ------
     InputError
-        If times go back, or too many slots are missing in a row.
+        If times go back or are not in seconds, or too many slots are missing in a row.
     """
     t = np.asarray(times, float)
+    if (far := np.flatnonzero(np.abs(t) > MAX_TIME)).size:
+        raise InputError(
+            f"{places[int(far[0])]}: the time {t[far[0]]:.15g} is beyond the year 2200; times must be in"
+            " seconds, not in milliseconds or smaller units"
+        )
     steps = np.diff(t)
     if (back := np.flatnonzero(steps < 0)).size:
         place = places[int(back[0]) + 1]
-        raise InputError(f"{place}: the time is {-steps[back[0]]:g} s before that of the previous sweep")
+        raise InputError(f"{place}: the time is {-steps[back[0]]:g} s before the previous one")
     start = iso_time(float(t[0]))
     if not len(steps) or t[-1] == t[0]:
         note = f"the times in the file do not determine the slot; it is taken as {slot_s or 1.0:g} s"
@@ -113,12 +119,12 @@ def clock_of(
     if (long := np.flatnonzero(missing > max_gap)).size:
         place = places[int(long[0]) + 1]
         raise InputError(
-            f"{place}: {int(missing[long[0]])} slots of {measured:.6g} s are missing before this sweep, more than"
+            f"{place}: {int(missing[long[0]])} slots of {measured:.6g} s are missing before this time, more than"
             f" {max_gap}; allow more with --fill, or cut the file here"
         )
     slots = np.concatenate([[0], np.cumsum(missing + 1)])
     absent = int(missing.sum())
-    notes = (f"{absent} sweep{'s' * (absent > 1)} missing by the times in the file",) if absent else ()
+    notes = (f"{counted(absent, 'sweep')} missing by the times in the file",) if absent else ()
     return Clock(float(f"{(t[-1] - t[0]) / slots[-1]:.6g}"), slots, start, notes)
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,14 +14,14 @@ from idleband.errors import InputError, StorageError, shown
 GZIP = b"\x1f\x8b"
 HEAD = 2**20  # bytes from which a format is detected
 MAX_LINE = 2**24
+CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f]")  # bytes that text does not have
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """Yield a file opened for reading bytes, decompressed where it is a gzip file."""
     with reading(path):
-        if path.is_dir():
-            raise InputError(f"{path}: is a folder, not a file")
+        check_regular(path)
         with path.open("rb") as raw:
             packed = raw.read(2) == GZIP
             raw.seek(0)
@@ -29,6 +30,14 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
                     yield io.BufferedReader(cast(io.RawIOBase, file), 2**18)
             else:
                 yield raw
+
+
+def check_regular(path: Path) -> None:
+    """Refuse what cannot be read twice from its beginning, such as a folder, a pipe or a device."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder, not a file")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is a pipe, a socket or a device; save its content in a file, which is read twice")
 
 
 @contextmanager
@@ -51,6 +60,22 @@ def head_of(path: Path) -> bytes:
     if not head:
         raise InputError(f"{path}: is empty")
     return head
+
+
+def check_encoding(head: bytes, path: Path) -> None:
+    """Refuse text that is not UTF-8; `head` is the beginning of a file whose format is not known."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError(f"{path}: is text in UTF-16; save it as UTF-8")
+    if CONTROL.search(head):
+        return
+    for number, line in enumerate(head.splitlines()[:-1] if len(head) == HEAD else head.splitlines(), 1):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{path}, line {number}: is not text in UTF-8, at {shown(line[error.start : error.start + 10])};"
+                " save the file as UTF-8"
+            ) from None
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:

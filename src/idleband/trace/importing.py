@@ -65,7 +65,7 @@ def imported(
     values: str | None = None,
     bins: Any = None,
     link: str | None = None,
-    fill: Any = MAX_FILL,
+    fill: Any = None,
     source: str | None = None,
     license: str | None = None,
     folder: Path | None = None,
@@ -80,7 +80,8 @@ def imported(
         slot_s=None if slot_s is None else _number(slot_s, "--slot"),
         bins=None if bins is None else validation.whole(bins, "--bins", 1, MAX_BINS),
         link=link,
-        fill=validation.whole(fill, "--fill", 0, LIMIT),
+        channels=channels,
+        fill=MAX_FILL if fill is None else validation.whole(fill, "--fill", 0, LIMIT),
     )
     if not paths:
         raise InputError("no file to import")
@@ -88,7 +89,7 @@ def imported(
     progress.message(f"format: {name} ({format_of(name).DESCRIPTION}){'' if format else ', detected from the content'}")
     recording = format_of(name).read(paths, options)
     metadata = recording.metadata
-    chosen = None if channels is None else select_channels(channels, metadata, "--channels")
+    chosen = None if channels is None or recording.selected else select_channels(channels, metadata, "--channels")
     if chosen is not None:
         metadata = metadata.select(chosen)
     times = 1 if options.slot_s is None else slot_multiple(options.slot_s, metadata.slot_s)

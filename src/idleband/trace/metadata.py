@@ -1,14 +1,16 @@
 """What a trace file records beside its values."""
 
+import contextlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from idleband import validation
 from idleband.channels import channel_text, check_channel_names
-from idleband.errors import InputError
+from idleband.errors import InputError, counted, shown
+from idleband.trace.clock import ISO
 
 MAX_CHANNELS = 100_000
 MAX_SLOT_S = 1e9
@@ -41,11 +43,16 @@ class Metadata:
         for name in ("freq_low_hz", "freq_high_hz", "threshold"):
             values = getattr(self, name)
             if values and len(values) != self.K:
-                raise InputError(f"{name}: has {len(values)} values for {self.K} channels")
-        for k, (low, high) in enumerate(zip(self.freq_low_hz, self.freq_high_hz, strict=False)):
+                raise InputError(f"{name}: has {counted(len(values), 'value')} for {counted(self.K, 'channel')}")
+        if len(self.freq_low_hz) != len(self.freq_high_hz):
+            given, absent = ("low", "high") if self.freq_low_hz else ("high", "low")
+            raise InputError(f"freq_{absent}_hz is missing; freq_{given}_hz is given, and both edges are needed")
+        for k, (low, high) in enumerate(zip(self.freq_low_hz, self.freq_high_hz, strict=True)):
             if low > high:
                 raise InputError(f"{channel_text(k, self.channel_names)}: freq_low_hz {low:g} is above {high:g}")
         validation.choice(self.power_unit, "power_unit", POWER_UNITS)
+        if self.start is not None and (not isinstance(self.start, str) or ISO.fullmatch(self.start.strip()) is None):
+            raise InputError(f"start = {shown(self.start)}: must be a time such as 2024-01-31T12:00:00Z")
 
     def select(self, channels: Sequence[int]) -> "Metadata":
         """Return the metadata of some of the channels."""
@@ -77,6 +84,15 @@ class Metadata:
         for name in ("channel_names", "notes"):
             data[name] = tuple(map(str, data.get(name, ())))
         return cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
+
+
+@contextlib.contextmanager
+def describing(place: object) -> Iterator[None]:
+    """Name the file in the message about invalid metadata."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
 
 
 def names_of_frequencies(centres_hz: Iterable[float]) -> tuple[str, ...]:

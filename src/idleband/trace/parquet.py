@@ -13,7 +13,7 @@ import numpy as np
 
 from idleband.durable import writing_durably
 from idleband.errors import InputError
-from idleband.trace.files import reading
+from idleband.trace.files import check_regular, reading
 from idleband.trace.metadata import Metadata
 from idleband.trace.recording import Chunk
 
@@ -87,6 +87,8 @@ def is_trace_file(path: Path) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    with reading(path):
+        check_regular(path)
     with reading(path), path.open("rb") as file:
         if file.read(4) != MAGIC:
             return False
@@ -105,8 +107,7 @@ class TraceFile:
 
         self.path = path
         with reading(path):
-            if path.is_dir():
-                raise InputError(f"{path}: is a folder, not a trace file")
+            check_regular(path)
             if path.exists() and not path.stat().st_size:
                 raise InputError(f"{path}: is empty")
         if not is_trace_file(path):

@@ -25,6 +25,7 @@ class ImportOptions:
     slot_s: float | None = None
     bins: int | None = None  # channels into which the bandwidth of a SigMF recording is divided
     link: str | None = None  # SRC-DST, for k7
+    channels: Any = None  # applied by readers of tables, whose other columns may contain anything
     fill: int = MAX_FILL
 
 
@@ -38,6 +39,7 @@ class Recording:
     chunks: Callable[[], Iterator[Chunk]]
     dimension: int = 0  # of contexts
     notes: list[str] = field(default_factory=list)  # may grow while chunks are read
+    selected: bool = False  # whether ImportOptions.channels has been applied
 
 
 def chunk_slots(K: int) -> int:

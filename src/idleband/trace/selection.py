@@ -57,7 +57,8 @@ def _range(part: str, metadata: Metadata, field: str) -> Sequence[int]:
     if not dots:
         return [channel_index(part, metadata.K, metadata.channel_names, field)]
     ends = [FREQUENCY.fullmatch(end) for end in (first, last)]
-    if ends[0] and ends[1]:
+    named = first in metadata.channel_names and last in metadata.channel_names
+    if ends[0] and ends[1] and not (named and not metadata.freq_low_hz):
         low, high = (float(end[1]) * UNITS[end[2].lower()] for end in ends if end)
         if not metadata.freq_low_hz:
             raise InputError(f"{field} = {part}: the frequencies of the channels are not known; use indices or names")

@@ -9,7 +9,7 @@ import numpy as np
 
 from idleband.errors import InputError
 from idleband.trace.clock import Clock, clock_of
-from idleband.trace.metadata import MAX_CHANNELS, Metadata, names_of_frequencies
+from idleband.trace.metadata import MAX_CHANNELS, Metadata, describing, names_of_frequencies
 from idleband.trace.recording import MAX_POWER, Chunk, ImportOptions, Recording, chunk_slots
 
 
@@ -56,7 +56,8 @@ def read_sweeps(form: SweepFormat, paths: Sequence[Path], options: ImportOptions
         table.drop_last()
         notes.append("the last sweep is incomplete and was left out")
     clock = clock_of(table.times, table.places, table.resolution, options.fill, options.slot_s)
-    metadata = table.metadata(clock, options)
+    with describing(paths[0]):
+        metadata = table.metadata(clock, options)
     notes += clock.notes
 
     def chunks() -> Iterator[Chunk]:
@@ -127,10 +128,7 @@ class _Table:
         lows, highs = (tuple(round(edge, 3) for edge in side) for side in zip(*edges, strict=True))
         for k in range(len(lows) - 1):
             if highs[k] - lows[k + 1] > 0.5 * (highs[k] - lows[k]):
-                raise InputError(
-                    f"{self.places[0].rpartition(', ')[0]}: rows overlap near {lows[k + 1]:.0f} Hz;"
-                    " sweeps of different ranges are mixed"
-                )
+                raise InputError(f"rows overlap near {lows[k + 1]:.0f} Hz; sweeps of different ranges are mixed")
         names = names_of_frequencies([(low + high) / 2 for low, high in zip(lows, highs, strict=True)])
         return Metadata(
             K=len(lows), slot_s=clock.slot_s, channel_names=names, freq_low_hz=lows, freq_high_hz=highs,

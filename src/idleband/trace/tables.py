@@ -1,18 +1,20 @@
 """Interpret tables with one row per slot and one column per channel."""
 
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from idleband.channels import NAME
-from idleband.errors import InputError, shown
+from idleband.channels import NAME, channel_text
+from idleband.errors import InputError, counted, shown
 from idleband.trace.clock import Clock, clock_of
-from idleband.trace.metadata import MAX_CHANNELS, Metadata, names_of_frequencies
+from idleband.trace.metadata import MAX_CHANNELS, Metadata, describing, names_of_frequencies
 from idleband.trace.recording import MAX_POWER, Chunk, ImportOptions, Recording, chunk_slots
-from idleband.trace.selection import FREQUENCY, UNITS
+from idleband.trace.selection import FREQUENCY, UNITS, select_channels
 
 TIMES = ("time", "timestamp", "datetime", "date", "t", "seconds", "time_s", "unix_time", "epoch")
 SLOTS = ("slot", "index", "i", "row", "")
@@ -38,7 +40,7 @@ class Columns:
 
     layers: dict[str, tuple[int, ...]]  # column of each channel
     names: tuple[str, ...]
-    frequencies: tuple[float, ...]  # centres in Hz, or empty
+    edges: tuple[tuple[float, ...], tuple[float, ...]]  # lower and upper in Hz, nan where unknown, or empty
     time: int | None  # column of times
     slots: bool = False  # times are slot numbers
     idle: bool = False  # the numbers of the layer busy are 1 = idle
@@ -61,12 +63,13 @@ def interpret(header: Sequence[str], options: ImportOptions, place: str, *, name
         raise InputError(f"{place}: {len(rest)} columns of values; there must be 1 to {MAX_CHANNELS}")
     if not found:
         names, frequencies = _names([str(header[i]) for i in rest], place) if named else ((), ())
-        return Columns({"": tuple(rest)}, names, frequencies, time, slots)
+        return select_columns(Columns({"": tuple(rest)}, names, _edges(frequencies), time, slots), options)
     labels = list(dict.fromkeys(match[2] for match in found.values()))
     layers: dict[str, tuple[int, ...]] = {}
     kinds = list(dict.fromkeys(match[1].lower() for match in found.values()))
-    if "busy" in kinds and "idle" in kinds:
-        raise InputError(f"{place}: columns of busy and of idle; one of them is enough")
+    for one, other in (("busy", "idle"), ("power", "power_dbm")):
+        if one in kinds and other in kinds:
+            raise InputError(f"{place}: columns of {one} and of {other}; one of them is enough")
     for kind in kinds:
         of = {match[2]: i for i, match in found.items() if match[1].lower() == kind}
         absent = [label for label in labels if label not in of]
@@ -77,29 +80,45 @@ def interpret(header: Sequence[str], options: ImportOptions, place: str, *, name
         layers[{"power_dbm": "power", "idle": "busy"}.get(kind, kind)] = tuple(of[label] for label in labels)
     plain = labels == [str(k) for k in range(len(labels))]
     names, frequencies = ((), ()) if plain else _names(labels, place)
-    return Columns(layers, names, frequencies, time, slots, "idle" in kinds)
+    return select_columns(Columns(layers, names, _edges(frequencies), time, slots, "idle" in kinds), options)
+
+
+def select_columns(columns: Columns, options: ImportOptions) -> Columns:
+    """Return the columns of the channels that are wanted; the others may contain anything."""
+    if options.channels is None:
+        return columns
+    K, (low, high) = len(next(iter(columns.layers.values()))), columns.edges
+    every = Metadata(K, channel_names=columns.names, freq_low_hz=low, freq_high_hz=high)
+    wanted = select_channels(options.channels, every, "--channels")
+    some = every.select(wanted)
+    layers = {layer: tuple(of[k] for k in wanted) for layer, of in columns.layers.items()}
+    return replace(columns, layers=layers, names=some.channel_names, edges=(some.freq_low_hz, some.freq_high_hz))
 
 
 def _names(labels: Sequence[str], place: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """Return channel names, and frequencies if all labels are frequencies."""
+    """Return channel names, and frequencies: nan where a label is none, empty if none of them is."""
     centres = []
     for label in labels:
+        centres.append(math.nan)
         if found := FREQUENCY.fullmatch(label.strip()):
-            centres.append(float(found[1]) * UNITS[found[2].lower()])
+            centres[-1] = float(found[1]) * UNITS[found[2].lower()]
         elif label.strip().replace(".", "", 1).isdecimal() and float(label) >= 1e5:  # a frequency in Hz
-            centres.append(float(label))
-    frequencies = tuple(centres) if len(centres) == len(labels) else ()
+            centres[-1] = float(label)
+    known = [centre for centre in centres if not math.isnan(centre)]
+    for centre, count in Counter(known).items():
+        if count > 1:
+            raise InputError(f"{place}: {centre:.12g} Hz is the frequency of {count} channels; frequencies must differ")
     names = []
     for label in labels:
         text = re.sub(r"[^A-Za-z0-9 ._+/-]", "-", label.strip())[:40].strip(" ")
         text = f"ch{text}" if text.isdecimal() or not re.fullmatch(NAME, text) else text
         names.append(text[:40])
-    if frequencies and all(label.strip().replace(".", "", 1).isdecimal() for label in labels):
-        names = list(names_of_frequencies(frequencies)) or names
+    if len(known) == len(labels) and all(label.strip().replace(".", "", 1).isdecimal() for label in labels):
+        names = list(names_of_frequencies(centres)) or names
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"{place}: channel {shown(twice)} appears twice; channel names must differ")
-    return tuple(names), frequencies
+    return tuple(names), tuple(centres) if known else ()
 
 
 def read_table(
@@ -119,11 +138,12 @@ def read_table(
         layers = {"busy" if kind == "idle" else kind: layers[""]}
     clock = _clock(columns, batches, options, place, word)
     K = len(next(iter(layers.values())))
-    low, high = _edges(columns.frequencies)
-    metadata = Metadata(
-        K=K, slot_s=clock.slot_s if clock else options.slot_s or 1.0, channel_names=columns.names,
-        freq_low_hz=low, freq_high_hz=high, start=clock.start if clock else None,
-    )  # fmt: skip
+    low, high = columns.edges
+    with describing(place):
+        metadata = Metadata(
+            K=K, slot_s=clock.slot_s if clock else options.slot_s or 1.0, channel_names=columns.names,
+            freq_low_hz=low, freq_high_hz=high, start=clock.start if clock else None,
+        )  # fmt: skip
     if clock is None and options.slot_s is None:
         notes.append("the file holds no times; the slot is taken as 1 s (--slot)")
     notes += clock.notes if clock else ()
@@ -132,13 +152,13 @@ def read_table(
         for batch in batches(True):
             chunk = {layer: batch.values[:, list(wanted)].astype(np.float32) for layer, wanted in layers.items()}
             for layer, values in chunk.items():
-                check_values(layer, values, batch.places, f"{place}, {word}")
+                check_values(layer, values, batch.places, f"{place}, {word}", columns.names)
             if idle:
                 chunk["busy"] = 1 - chunk["busy"]
             yield chunk
 
     in_order = chunks if clock is None or len(clock.slots) == clock.T else lambda: on_grid(chunks(), clock)
-    return Recording(form, metadata, tuple(layers), in_order, notes=notes)
+    return Recording(form, metadata, tuple(layers), in_order, notes=notes, selected=options.channels is not None)
 
 
 def on_grid(chunks: Iterator[Chunk], clock: Clock) -> Iterator[Chunk]:
@@ -178,7 +198,7 @@ def _clock(columns: Columns, batches: Batches, options: ImportOptions, place: st
                 f" {options.fill}; allow more with --fill, or cut the file here"
             )
         absent = int(missing.sum())
-        note = (f"{absent} slots missing by the numbers in the file",) if absent else ()
+        note = (f"{counted(absent, 'slot')} missing by the numbers in the file",) if absent else ()
         return Clock(options.slot_s or 1.0, np.concatenate([[0], np.cumsum(missing + 1)]), None, note)
     whole = all(time % 1 == 0 for time in times[:1000])
     steps = np.diff(times[:1000])
@@ -201,9 +221,10 @@ class _Places(Sequence[str]):
 
 def _edges(frequencies: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return edges half a spacing beside each centre; empty where the spacing is not known."""
-    if len(frequencies) < 2:
+    known = np.sort([f for f in frequencies if not math.isnan(f)])
+    if len(known) < 2:
         return (), ()
-    half = float(np.min(np.diff(np.sort(frequencies)))) / 2
+    half = float(np.min(np.diff(known))) / 2
     return tuple(f - half for f in frequencies), tuple(f + half for f in frequencies)
 
 
@@ -219,7 +240,7 @@ def guess_values(values: Any, place: str) -> str:
     )
 
 
-def check_values(layer: str, values: Any, places: Sequence[int], place: str) -> None:
+def check_values(layer: str, values: Any, places: Sequence[int], place: str, names: Sequence[str] = ()) -> None:
     """Refuse numbers that a layer cannot have; -inf as a power is missing."""
     if layer == "power":
         values[np.isneginf(values)] = np.nan
@@ -231,7 +252,8 @@ def check_values(layer: str, values: Any, places: Sequence[int], place: str) -> 
         with np.errstate(invalid="ignore"):
             bad, expected = (values < 0) | (values > 1), "a reward from 0 to 1"
     for row, k in np.argwhere(bad)[:1]:
-        raise InputError(f"{place} {places[row]}: {values[row, k]:g} is not {expected} (--values)")
+        of = channel_text(int(k), names)
+        raise InputError(f"{place} {places[row]}: {values[row, k]:g} is not {expected} ({of}; --values, --channels)")
 
 
 def batch_size(columns: int) -> int:

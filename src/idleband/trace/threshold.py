@@ -21,7 +21,7 @@ import numpy as np
 
 from idleband.arrays import Floats
 from idleband.channels import channel_label
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, counted, shown
 
 QUANTILE = 0.10
 MARGIN = 6.0
@@ -86,7 +86,7 @@ class ThresholdRule:
         )
         notes = self._notes(floor, floor - low, ratio, names)
         if len(sample) < MIN_SLOTS:
-            notes.insert(0, f"the noise floor is estimated from {len(sample)} slots only, and not reliable")
+            notes.insert(0, f"the noise floor is estimated from {counted(len(sample), 'slot')} only, and not reliable")
         return floor + self.margin, sentence, notes
 
     def _notes(self, floor: Floats, spread: Floats, ratio: str, names: Sequence[str]) -> list[str]:
@@ -141,4 +141,4 @@ def reward_rule(rule: Any, field: str = "threshold") -> float:
 
 def _listed(channels: Any, names: Sequence[str]) -> str:
     shown_names = ", ".join(channel_label(int(k), names) for k in channels[:4]) + ", ..." * (len(channels) > 4)
-    return f"{len(channels)} channel{'s' * (len(channels) > 1)} ({shown_names})"
+    return f"{counted(len(channels), 'channel')} ({shown_names})"

@@ -11,7 +11,7 @@ import numpy as np
 from idleband import validation
 from idleband.arrays import Flags, Floats, Ints
 from idleband.channels import channel_index, check_channel_names
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, counted, shown
 from idleband.trace.metadata import MAX_SLOT_S, Metadata
 from idleband.trace.missing import LIMIT, MAX_FILL, Filler
 from idleband.trace.parquet import TraceFile, write_trace
@@ -265,7 +265,7 @@ class Trace:
         """
         from idleband.trace.importing import imported
 
-        with imported([Path(path) for path in paths], **options) as found:
+        with imported([validation.path(path, "path", "file") for path in paths], **options) as found:
             return cls._of_chunks(found.metadata, found.chunks(), found.dimension)
 
     @classmethod
@@ -286,7 +286,7 @@ class Trace:
         InputError
             If the file is not a trace file, is damaged, or has a newer version of the format.
         """
-        file = TraceFile(Path(path))
+        file = TraceFile(validation.path(path, "path", "file"))
         return cls._of_chunks(file.metadata, file.chunks(), file.dimension)
 
     @classmethod
@@ -312,9 +312,8 @@ class Trace:
         """
         layers = {"busy": self.busy, "power": self.power, "reward": self.reward, "contexts": self.contexts}
         known = {name: values for name, values in layers.items() if values is not None}
-        write_trace(
-            Path(path), self.metadata, known, [known], self.contexts.shape[2] if self.contexts is not None else 0
-        )
+        dimension = self.contexts.shape[2] if self.contexts is not None else 0
+        write_trace(validation.path(path, "path", "file"), self.metadata, known, [known], dimension)
 
     # --- content -------------------------------------------------------------------------------------------------
 
@@ -566,7 +565,7 @@ class Trace:
     def __repr__(self) -> str:
         low, high = float(self.occupancy.min()), float(self.occupancy.max())
         since = f" from {self.start}" if self.start else ""
-        slots, channels = f"{self.T:,} slot{'s' * (self.T > 1)}", f"{self.K} channel{'s' * (self.K > 1)}"
+        slots, channels = counted(self.T, "slot"), counted(self.K, "channel")
         return f"Trace({slots} of {self.slot_s:g} s{since}, {channels}, busy {low:.3g} to {high:.3g} of the time)"
 
     def _repr_html_(self) -> str:

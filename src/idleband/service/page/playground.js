@@ -374,10 +374,10 @@ function showProgress(done) {
   setText(find("status"), `Running: ${10 * Math.floor(10 * done)} %`);
 }
 
-function addPoint(next, { t, curves, differences }) {
+function addPoint(next, { t, curves, differences, intervals }) {
   run = next;
   run.last = t;
-  run.points.push({ t, curves, differences });
+  run.points.push({ t, curves, differences, intervals });
   if (run.waiting) return;
   run.waiting = true;
   requestAnimationFrame(() => {

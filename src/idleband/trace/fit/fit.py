@@ -14,7 +14,7 @@ import tomli_w
 from idleband import validation
 from idleband.channels import channel_index, channel_label
 from idleband.durable import write_durably
-from idleband.errors import InputError, check_name
+from idleband.errors import InputError, check_name, counted
 from idleband.trace.fit.change_points import ChangePoint, Changes, find_changes
 from idleband.trace.fit.checks import Checks, check_model
 from idleband.trace.fit.correlation import Correlation, correlate
@@ -159,7 +159,7 @@ class TraceFit:
         StorageError
             If the file cannot be written.
         """
-        path = Path(path)
+        path = validation.path(path, "path", "file")
         if path.suffix != ".toml" or path.is_dir():
             raise InputError(f"out = {str(path)!r}: must be the name of a file that ends in .toml")
         write_durably(path, self.to_toml().encode())
@@ -201,7 +201,7 @@ class TraceFit:
 
     def __repr__(self) -> str:
         K = len(self.channels)
-        size = f"{K} channel{'s' * (K > 1)}, {self.slots:,} slots"
+        size = f"{counted(K, 'channel')}, {counted(self.slots, 'slot')}"
         regimes = getattr(self.model, "regimes", None)
         model = f"{regimes} common regimes" if regimes else self.model.name
         return f"TraceFit({size}: {model}, trust {self.verdict.trust})"
@@ -213,7 +213,7 @@ def fit_trace(
     """Fit a trace, an array `busy` of shape (T, K); see `Trace.fit`."""
     T, K = busy.shape
     if T < MIN_SLOTS:
-        raise InputError(f"trace: has {T} slot{'s' * (T > 1)}; a fit needs at least {MIN_SLOTS}")
+        raise InputError(f"trace: has {counted(T, 'slot')}; a fit needs at least {MIN_SLOTS}")
     M = max(1, K // 5) if users is None else validation.whole(users, "users", 1, K)
     check_name(name, "name") if name is not None else None
     wanted = validation.choice(model, "model", MODELS)

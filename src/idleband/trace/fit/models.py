@@ -1,4 +1,4 @@
-"""The three models that are fitted: what a scenario file says of each, and how to simulate it."""
+"""The three models that are fitted: what a scenario file contains for each, and how to simulate it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

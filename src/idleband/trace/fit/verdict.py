@@ -25,7 +25,7 @@ class Verdict:
     trust: str  # high, limited or low
     headline: str
     limits: tuple[str, ...]  # what the model misses, and what the data cannot support
-    support: tuple[str, ...]  # what speaks for the model
+    support: tuple[str, ...]  # what agrees with the model
 
     def to_dict(self) -> dict[str, object]:
         """Return the verdict for JSON."""

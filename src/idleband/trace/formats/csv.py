@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, counted, shown
 from idleband.trace.clock import parse_time
 from idleband.trace.files import head_of, lines_of
-from idleband.trace.recording import ImportOptions, Recording
-from idleband.trace.tables import Batch, Columns, batch_size, interpret, read_table
+from idleband.trace.recording import MAX_POWER, ImportOptions, Recording
+from idleband.trace.tables import Batch, Columns, batch_size, interpret, read_table, select_columns
 
 DESCRIPTION = "text table: a row per slot, a column per channel"
 
@@ -82,12 +82,15 @@ class _Text:
         self.dialect = _Dialect(rows)
         fields = self.dialect.split(rows[0])
         self.width = len(fields)
-        named = any(_number(field, self.dialect.comma) is None and parse_time(field) is None for field in fields)
+        numbers = [_number(field, self.dialect.comma) for field in fields]
+        named = any(value is None and parse_time(field) is None for value, field in zip(numbers, fields, strict=True))
+        named |= all(value is not None and MAX_POWER < value < np.inf for value in numbers)  # frequencies in Hz
         self.header: list[str] | None = [field.strip() for field in fields] if named else None
         place = f"{path}, line {text.index(rows[0]) + 1}"
         columns = interpret(self.header or [""] * self.width, options, place, named=named)
         if not named and len(fields) > 1 and _number(fields[0], self.dialect.comma) is None:  # times, without a header
-            columns = Columns({"": tuple(range(1, self.width))}, (), (), 0)
+            unnamed = Columns({"": tuple(range(1, self.width))}, (), ((), ()), 0)
+            columns = select_columns(unnamed, options)
         self.columns = columns
 
     def batches(self, values: bool) -> Iterator[Batch]:
@@ -106,7 +109,7 @@ class _Text:
                 continue
             place = f"{self.path}, line {number}"
             if len(fields) != self.width:
-                raise InputError(f"{place}: has {len(fields)} fields, expected {self.width}")
+                raise InputError(f"{place}: has {counted(len(fields), 'field')}, expected {self.width}")
             if self.columns.time is not None:
                 times.append(self._time(fields[self.columns.time], place))
                 fields[self.columns.time] = "nan"
@@ -133,7 +136,11 @@ class _Text:
             used = {i for columns in self.columns.layers.values() for i in columns}
             for i, value in enumerate(found):
                 if value is None and i in used:
-                    raise InputError(f"{place}: {shown(fields[i].strip())} is not a number") from None
+                    name = f" ({self.header[i]})" if self.header else ""
+                    raise InputError(
+                        f"{place}: {shown(fields[i].strip())} is not a number, in column {i}{name};"
+                        " name the columns to read with --channels"
+                    ) from None
             return [np.nan if value is None else value for value in found]
 
 

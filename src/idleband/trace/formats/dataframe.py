@@ -1,13 +1,14 @@
 """pandas DataFrames with one row per slot."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from idleband.errors import InputError, shown
 from idleband.trace.recording import ImportOptions, Recording
-from idleband.trace.tables import Batch, Columns, interpret, read_table
+from idleband.trace.tables import Batch, interpret, read_table
 
 
 def read_dataframe(df: Any, options: ImportOptions) -> Recording:
@@ -26,7 +27,7 @@ def read_dataframe(df: Any, options: ImportOptions) -> Recording:
             raise InputError(f"DataFrame: column {df.columns[i]!r} is not of numbers") from None
     times = None
     if indexed:
-        columns = Columns(columns.layers, columns.names, columns.frequencies, -1, False, columns.idle)
+        columns = replace(columns, time=-1, slots=False)
         times = _seconds(df.index)
     elif columns.time is not None:
         column = df.iloc[:, columns.time]

@@ -8,10 +8,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, counted, shown
 from idleband.trace.clock import iso_time, parse_time
 from idleband.trace.files import exactly, opened
-from idleband.trace.metadata import MAX_CHANNELS, Metadata, names_of_frequencies
+from idleband.trace.metadata import MAX_CHANNELS, Metadata, describing, names_of_frequencies
 from idleband.trace.recording import Chunk, ImportOptions, Recording
 
 DESCRIPTION = "FITS image of e-CALLISTO"
@@ -52,11 +52,12 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Recording:
             raise InputError(f"{image.path}: has other frequencies than {first.path}")
         gaps.append(_gap(before, image, options.fill))
     low, high = first.frequencies - BANDWIDTH_HZ / 2, first.frequencies + BANDWIDTH_HZ / 2
-    metadata = Metadata(
-        K=len(first.frequencies), slot_s=first.slot_s, channel_names=names_of_frequencies(first.frequencies),
-        freq_low_hz=tuple(low.tolist()), freq_high_hz=tuple(high.tolist()), power_unit="digits",
-        start=None if first.start is None else iso_time(first.start), source=_text(first.cards.get("CONTENT", "")),
-    )  # fmt: skip
+    with describing(first.path):
+        metadata = Metadata(
+            K=len(first.frequencies), slot_s=first.slot_s, channel_names=names_of_frequencies(first.frequencies),
+            freq_low_hz=tuple(low.tolist()), freq_high_hz=tuple(high.tolist()), power_unit="digits",
+            start=None if first.start is None else iso_time(first.start), source=_text(first.cards.get("CONTENT", "")),
+        )  # fmt: skip
 
     def chunks() -> Iterator[Chunk]:
         for image, gap in zip(images, gaps, strict=True):
@@ -66,7 +67,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Recording:
 
     absent = sum(gaps)
     notes = ["powers are digits of a logarithmic detector, not dBm"]
-    notes += [f"{absent} slots missing between files"] if absent else []
+    notes += [f"{counted(absent, 'slot')} missing between files"] if absent else []
     return Recording("ecallisto", metadata, ("power",), chunks, notes=notes)
 
 

@@ -105,7 +105,9 @@ def _dumps(path: Path) -> Iterator[Dump]:
                 raise InputError(f"{here}: a time before any frequency")
             found[frequency][["active", "busy"].index(match[1])] = int(match[2])
             _keep(active, frequency, found[frequency])
-        elif line.startswith("Survey data from ") or re.match(r"\s+(noise|channel \w+ time|radio|extension)", line):
+        elif re.match(r"\s+channel (active|busy) time:", line):
+            raise InputError(f"{here}: {shown(line.strip())}: expected a time in ms")
+        elif line.startswith("Survey data from ") or re.match(r"\s+[A-Za-z][\w ]*:", line):  # fields that are not used
             some = True
         elif (moment := parse_time(re.sub(r"^(#|time:|date:)\s*", "", line.strip(), flags=re.IGNORECASE))) is not None:
             if some:

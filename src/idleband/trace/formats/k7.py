@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, counted, shown
 from idleband.trace.clock import iso_time, parse_time
 from idleband.trace.files import lines_of
 from idleband.trace.metadata import Metadata
@@ -53,7 +53,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Recording:
         place = f"{path}, line {number}"
         row = _fields(line, place)
         if len(row) != len(columns):
-            raise InputError(f"{place}: has {len(row)} fields, expected {len(columns)}")
+            raise InputError(f"{place}: has {counted(len(row), 'field')}, expected {len(columns)}")
         channel = _channel(row[column], place)
         if channel is None:
             continue
@@ -65,7 +65,10 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Recording:
         time = parse_time(row[columns["datetime"]])
         if time is None:
             raise InputError(f"{place}: {shown(row[columns['datetime']])} is not a time")
-        times.setdefault(round_number, time)
+        if round_number not in times:
+            if times and time < times[round_number - 1]:
+                raise InputError(f"{place}: the time of a round is before that of the previous one")
+            times[round_number] = time
         if wanted is not None and (row[columns["src"]].strip(), row[columns["dst"]].strip()) != wanted:
             continue
         links += 1

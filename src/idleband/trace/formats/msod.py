@@ -1,6 +1,7 @@
 """Measured spectrum occupancy data (MSOD) of NIST and NTIA: JSON headers, each after its length, then powers in dBm."""
 
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 from idleband.errors import InputError, shown
 from idleband.trace.clock import iso_time
 from idleband.trace.files import exactly, opened
-from idleband.trace.metadata import MAX_CHANNELS, Metadata, names_of_frequencies
+from idleband.trace.metadata import MAX_CHANNELS, Metadata, describing, names_of_frequencies
 from idleband.trace.recording import Chunk, ImportOptions, Recording, chunk_slots
 
 DESCRIPTION = "MSOD of NIST and NTIA: JSON headers, then binary powers"
@@ -47,11 +48,12 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Recording:
     durations: list[Any] = [first.header.get("Ta"), parameters.get("tm")]
     slot_s = next((float(s) for s in durations if _positive(s)), options.slot_s or 1.0)
     started: Any = first.header.get("t1", first.header.get("t"))
-    metadata = Metadata(
-        K=K, slot_s=slot_s, channel_names=names_of_frequencies((edges[:-1] + edges[1:]) / 2),
-        freq_low_hz=tuple(edges[:-1].tolist()), freq_high_hz=tuple(edges[1:].tolist()), power_unit="dBm",
-        start=iso_time(float(started)) if _positive(started) else None,
-    )  # fmt: skip
+    with describing(paths[0]):
+        metadata = Metadata(
+            K=K, slot_s=slot_s, channel_names=names_of_frequencies((edges[:-1] + edges[1:]) / 2),
+            freq_low_hz=tuple(edges[:-1].tolist()), freq_high_hz=tuple(edges[1:].tolist()), power_unit="dBm",
+            start=iso_time(float(started)) if _positive(started) else None,
+        )  # fmt: skip
 
     def chunks() -> Iterator[Chunk]:
         for path in paths:
@@ -63,7 +65,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Recording:
 
 
 def _positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _first_message(path: Path) -> _Message:
@@ -96,9 +98,10 @@ def _checked(header: dict[str, Any], offset: int, place: str) -> _Message:
     parameters = header.get("mPar")
     if not isinstance(parameters, dict) or not all(_positive(parameters.get(key)) for key in ("n", "fStart", "fStop")):
         raise InputError(f"{place}: mPar must contain n, fStart and fStop")
-    K = int(parameters["n"])
-    if K > MAX_CHANNELS or parameters["fStop"] <= parameters["fStart"]:
-        raise InputError(f"{place}: n = {K} channels from {parameters['fStart']:g} to {parameters['fStop']:g} Hz")
+    n, low, high = (parameters[key] for key in ("n", "fStart", "fStop"))
+    if n != int(n) or n > MAX_CHANNELS or high <= low:
+        raise InputError(f"{place}: n = {n:g} channels from {low:g} to {high:g} Hz")
+    K = int(n)
     kind = str(header.get("DataType", "")).rpartition(" ")[2]
     if kind not in TYPES or str(header.get("Compression", "None")).lower() not in ("none", "nan"):
         raise InputError(

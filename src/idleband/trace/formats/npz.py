@@ -11,7 +11,7 @@ import numpy as np
 
 from idleband.errors import InputError
 from idleband.trace.files import opened, reading
-from idleband.trace.metadata import Metadata
+from idleband.trace.metadata import Metadata, describing
 from idleband.trace.recording import Chunk, ImportOptions, Recording, chunk_slots
 from idleband.trace.tables import BUSY_NOTE, check_values, guess_values
 
@@ -54,14 +54,14 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Recording:
     if not layers or set(layers) == {"contexts"}:
         raise InputError(f"{path}: no array called {', '.join(ARRAYS)}")
     K = _channels(layers, path)
-    slot_s = float(given.get("slot_s", options.slot_s or 1.0))
-    metadata = Metadata(
-        K=K, slot_s=slot_s, channel_names=tuple(map(str, np.atleast_1d(given.get("channel_names", [])))),
-        freq_low_hz=tuple(map(float, np.atleast_1d(given.get("freq_low_hz", [])))),
-        freq_high_hz=tuple(map(float, np.atleast_1d(given.get("freq_high_hz", [])))),
-        power_unit=str(given.get("power_unit", "dBm")), source=str(given.get("source", "")),
-        license=str(given.get("license", "")), start=str(given["start"]) if "start" in given else None,
-    )  # fmt: skip
+    with describing(path):
+        metadata = Metadata(
+            K=K, slot_s=next(iter(_floats(given, "slot_s")), options.slot_s or 1.0),
+            channel_names=tuple(map(str, np.atleast_1d(given.get("channel_names", [])))),
+            freq_low_hz=_floats(given, "freq_low_hz"), freq_high_hz=_floats(given, "freq_high_hz"),
+            power_unit=str(given.get("power_unit", "dBm")), source=str(given.get("source", "")),
+            license=str(given.get("license", "")), start=str(given["start"]) if "start" in given else None,
+        )  # fmt: skip
     notes: list[str] = []
     idle = "busy" in layers and layers["busy"].name == "idle"
     if "" in layers:
@@ -89,14 +89,26 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Recording:
     return Recording("npz", metadata, tuple(layers), chunks, dimension, notes)
 
 
+def _floats(given: dict[str, Any], name: str) -> tuple[float, ...]:
+    """Return the numbers of an array of metadata; none if it is absent."""
+    try:
+        return tuple(np.ravel(given.get(name, [])).astype(float).tolist())
+    except (TypeError, ValueError):
+        raise InputError(f"array {name} is not of numbers") from None
+
+
 def _channels(layers: dict[str, "_Array"], path: Path) -> int:
     first = next(array for name, array in layers.items() if name != "contexts")
+    for name, array in layers.items():
+        if len(array.shape) != (3 if name == "contexts" else 2):
+            expected = "(slots, channels, d)" if name == "contexts" else "(slots, channels)"
+            raise InputError(f"{path}: {array} has shape {array.shape}; expected {expected}")
     T, K = first.shape[:2]
     if T == 0 or K == 0:
-        raise InputError(f"{path}: array {first.name} is empty")
-    for name, array in layers.items():
-        if array.shape[:2] != (T, K) or len(array.shape) != (3 if name == "contexts" else 2):
-            raise InputError(f"{path}: array {array.name} has shape {array.shape}, {first.name} has {first.shape}")
+        raise InputError(f"{path}: {first} is empty")
+    for array in layers.values():
+        if array.shape[:2] != (T, K):
+            raise InputError(f"{path}: {array} has shape {array.shape}, {first.name} has {first.shape}")
     return int(K)
 
 
@@ -125,7 +137,10 @@ class _Array:
         if len(self.shape) == 1 and name not in SCALARS:
             self.shape = (self.shape[0], 1)
         if self.dtype.hasobject or self.dtype.kind not in "biufUS":
-            raise InputError(f"{path}: array {name} has type {self.dtype}; expected numbers")
+            raise InputError(f"{path}: {self} has type {self.dtype}; expected numbers")
+
+    def __str__(self) -> str:
+        return f"array {self.name}" if self.name else "the array"
 
     def _open(self) -> Any:
         return _member(self.path, self.name)
@@ -138,18 +153,18 @@ class _Array:
             )
             return read_header(file)
         except (ValueError, SyntaxError, EOFError) as error:
-            raise InputError(f"{self.path}: array {self.name} has no valid header: {error}") from None
+            raise InputError(f"{self.path}: {self} has no valid header: {error}") from None
 
     def small(self) -> Any:
         """Return a whole array of metadata."""
         if int(np.prod(self.shape)) * self.dtype.itemsize > MAX_SMALL:
-            raise InputError(f"{self.path}: array {self.name} of shape {self.shape} is too large for metadata")
+            raise InputError(f"{self.path}: {self} of shape {self.shape} is too large for metadata")
         with self._open() as file:
             data = file.read(MAX_SMALL)
         try:
             value = np.load(io.BytesIO(data), allow_pickle=False)
         except (ValueError, EOFError) as error:
-            raise InputError(f"{self.path}: array {self.name} cannot be read: {error}") from None
+            raise InputError(f"{self.path}: {self} cannot be read: {error}") from None
         return value.item() if value.ndim == 0 else value
 
     def chunks(self, size: int) -> Iterator[tuple[Any, int]]:
@@ -170,9 +185,7 @@ class _Array:
         wanted = n * width * self.dtype.itemsize
         data = file.read(wanted)
         if len(data) < wanted:
-            raise InputError(
-                f"{self.path}: array {self.name} ends early, near row {start + len(data) // max(1, width)}"
-            )
+            raise InputError(f"{self.path}: {self} ends early, near row {start + len(data) // max(1, width)}")
         return np.frombuffer(data, self.dtype)
 
 

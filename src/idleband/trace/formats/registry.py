@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from idleband.errors import InputError, unknown
-from idleband.trace.files import head_of
+from idleband.trace.files import check_encoding, head_of
 from idleband.trace.recording import ImportOptions, Recording
 
 MODULES = {
@@ -56,4 +56,5 @@ def detect(path: Path) -> str:
     for name in ORDER:
         if format_of(name).matches(head, path):
             return name
+    check_encoding(head, path)
     raise InputError(f"{path}: is in none of the formats {', '.join(MODULES)}; choose one with --format")

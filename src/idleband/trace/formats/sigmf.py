@@ -18,7 +18,7 @@ import numpy as np
 from idleband.errors import InputError, shown
 from idleband.trace.clock import iso_time, parse_time
 from idleband.trace.files import reading
-from idleband.trace.metadata import Metadata, names_of_frequencies
+from idleband.trace.metadata import Metadata, describing, names_of_frequencies
 from idleband.trace.recording import Chunk, ImportOptions, Recording, chunk_slots
 
 DESCRIPTION = "SigMF: annotations, or power of the samples (needs the package sigmf)"
@@ -79,13 +79,14 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Recording:
     about = signal.handle.get_global_info()
     moment = _capture(signal.handle, "core:datetime")
     time = parse_time(moment) if isinstance(moment, str) else None
-    metadata = Metadata(
-        K=signal.streams * signal.bins, slot_s=signal.samples / signal.rate, channel_names=names,
-        freq_low_hz=tuple(edges[:-1].tolist()) * signal.streams,
-        freq_high_hz=tuple(edges[1:].tolist()) * signal.streams,
-        power_unit="dB", start=None if time is None else iso_time(time),
-        source=str(about.get("core:description", "")), license=str(about.get("core:license", "")),
-    )  # fmt: skip
+    with describing(path):
+        metadata = Metadata(
+            K=signal.streams * signal.bins, slot_s=signal.samples / signal.rate, channel_names=names,
+            freq_low_hz=tuple(edges[:-1].tolist()) * signal.streams,
+            freq_high_hz=tuple(edges[1:].tolist()) * signal.streams,
+            power_unit="dB", start=None if time is None else iso_time(time),
+            source=str(about.get("core:description", "")), license=str(about.get("core:license", "")),
+        )  # fmt: skip
     if kind == "power":
         return Recording("sigmf", metadata, ("power",), lambda: _powers(signal))
     busy = _annotated(signal, annotations)
@@ -153,6 +154,8 @@ def _signal(handle: Any, path: Path, options: ImportOptions) -> _Signal:
             f"--slot = {options.slot_s:g}: {samples} samples are fewer than a transform of {transform} needs"
         )
     count = int(handle.sample_count or 0)
+    if count == 0:
+        raise InputError(f"{path}: no samples were found; they must be in a file {DATA} beside the metadata")
     if count < samples:
         raise InputError(f"{path}: {count} samples are fewer than the {samples} of a slot")
     band = float(rate) if kind[0] == "c" else rate / 2
