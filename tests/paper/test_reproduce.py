@@ -176,7 +176,7 @@ def test_more_replications_extend_the_stored_studies(whole: Path, tmp_path: Path
     assert studies.parts == ["figure3", "figure4"]
     assert [studies.with_users(MAIN, "MP-LUCB", M).replications for M in (1, 9)] == [6, 6]
     assert [result.replications for result in studies.with_beta(MAIN)] == [7] * 6
-    assert [result.replications for result in studies.with_beta(SENSED)] == [4] * 6
+    assert [result.replications for result in studies.with_beta(SENSED)] == [2] * 6
 
 
 def test_fewer_replications_use_the_first_stored_ones(figure4: Path, studies: StoredStudies) -> None:
@@ -353,7 +353,7 @@ def test_damaged_study_is_named(whole: Path, tmp_path: Path, name: str, message:
 
 def test_sizes_are_checked() -> None:
     """Intervals need two replications; curves begin at slot 10."""
-    given = {"horizon": "110", "replications": "6", "fewer": 5, "fewest": 4, "neural": 3, "neural_fewer": 2}
+    given = {"horizon": "110", "replications": "6", "fewer": 3, "fewest": 2, "neural": 4, "neural_fewer": 2}
     assert check_size(**given, tuning=1, seed=0) == SIZE
     least = {
         "horizon": 10,
