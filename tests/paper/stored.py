@@ -193,7 +193,7 @@ def some_studies(whole: Path, place: Path, wanted: Callable[[str], object], *, t
     shutil.copy(whole / "reproduction.toml", place)
     for source in sorted((whole / "studies").iterdir()):
         if wanted(source.name):
-            left_out = shutil.ignore_patterns() if tasks else shutil.ignore_patterns("tasks")
+            left_out = shutil.ignore_patterns() if tasks else shutil.ignore_patterns("tasks.log")
             shutil.copytree(source, place / "studies" / source.name, ignore=left_out)
     return place
 

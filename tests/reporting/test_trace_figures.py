@@ -30,3 +30,12 @@ def test_power_is_drawn_where_it_is_known() -> None:
     image = waterfall_of([{"busy": trace.busy, "power": trace.power}], trace.T, trace.K)
     figure = trace_figure("t", trace.metadata, trace.statistics(), image)
     assert "power, digits" in [axes.get_ylabel() for axes in figure.axes]
+
+
+def test_a_trace_of_one_slot_says_what_cannot_be_drawn() -> None:
+    trace = ib.Trace.from_arrays(busy=[[0, 1]])
+    image = waterfall_of([{"busy": trace.busy}], trace.T, trace.K)
+    figure = trace_figure("t", trace.metadata, trace.statistics(), image)
+    written = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert {"fewer than two complete periods", "no two channels change"} <= set(written)
+    assert figure.get_suptitle().startswith("t: 1 slot of 1 s, 2 channels")

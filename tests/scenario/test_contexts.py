@@ -183,7 +183,10 @@ def test_round_trip(correlation: float, margin: str, dimension: int) -> None:
     ("context", "line"),
     [
         ({"kind": "ar1"}, "scenario.context.correlation is missing"),
-        ({"kind": "ar1", "correlation": 1.0}, "scenario.context.correlation = 1.0: must be a number of at least 0"),
+        (
+            {"kind": "ar1", "correlation": 1.0},
+            "scenario.context.correlation = 1.0: must be a number of at least 0 and at most 1 - 1e-9",
+        ),
         ({"kind": "ar1", "correlation": -0.1}, "scenario.context.correlation = -0.1: must be a number of at least 0"),
         ({"kind": "ar1", "correlation": 0.5, "margin": "beta"}, "margin = 'beta': must be one of uniform, normal"),
         ({"kind": "ar2"}, "scenario.context.kind = 'ar2': must be one of uniform, ar1, recorded"),

@@ -386,6 +386,14 @@ def test_a_change_in_the_middle_is_stated_in_the_verdict() -> None:
     assert "The mean occupancy rises by" in text
 
 
+def test_the_verdict_says_what_correlation_of_either_sign_means() -> None:
+    x = np.random.default_rng(2).random(90) < 0.5
+    for other, word in ((x, "fewer"), (~x, "more")):
+        fit = ib.Trace.from_arrays(busy=np.column_stack([x, other])).fit(users=1, model="markov")
+        (text,) = (line for line in fit.verdict.limits if "not independent" in line)
+        assert f"it has {word} slots in which nearly all channels are busy" in text
+
+
 def test_channels_that_never_change(tmp_path: Path) -> None:
     busy = worlds.markov(200, 4)
     busy[:, 0], busy[:, 1] = False, True

@@ -249,6 +249,26 @@ def test_a_trace_file_can_be_imported_again(tmp_path: Path) -> None:
     assert again.channel_names == ("b", "c", "d")
 
 
+def test_a_new_threshold_replaces_the_notes_of_the_old_one(tmp_path: Path) -> None:
+    power = np.random.default_rng(0).normal(-90, 6, (200, 3))  # without averaging, which leaves a note
+    trace = ib.Trace.from_arrays(power_dbm=power)
+    assert any(note.startswith("low readings of 3 channels") for note in trace.notes)
+    assert trace.with_threshold(-80).notes == ()
+    trace.save(tmp_path / "trace.parquet")
+    assert ib.Trace.read(tmp_path / "trace.parquet", threshold=-80).notes == ()
+    again = ib.Trace.read(tmp_path / "trace.parquet", threshold="q10+6")
+    assert sum(note.startswith("low readings") for note in again.notes) == 1
+
+
+def test_longer_slots_of_a_trace_file_are_busy_in_a_part(tmp_path: Path) -> None:
+    power = np.full((6, 1), -90.0)
+    power[1] = -60.0
+    ib.Trace.from_arrays(power_dbm=power, threshold=-63).save(tmp_path / "trace.parquet")
+    trace = ib.Trace.read(tmp_path / "trace.parquet", slot_s=3)
+    assert trace.busy[:, 0].tolist() == [True, False]  # the mean power is -64.8 dBm
+    assert trace.threshold_rule.endswith("the same level for all channels, in a part of the slot (3 recorded slots)")
+
+
 def test_slots_can_be_made_longer(tmp_path: Path) -> None:
     values = make.powers(T=61)
     path = make.msod(tmp_path / "lte.dat", values.round())

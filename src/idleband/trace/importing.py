@@ -25,7 +25,7 @@ from idleband.trace.parquet import write_trace
 from idleband.trace.recording import VALUES, Chunk, ImportOptions, Recording
 from idleband.trace.selection import active_channels, select_channels
 from idleband.trace.spool import Spool
-from idleband.trace.threshold import ThresholdRule, reward_rule, sample_step
+from idleband.trace.threshold import ThresholdRule, notes_without_threshold, reward_rule, sample_step
 
 MAX_BINS = 65536
 
@@ -113,7 +113,7 @@ def imported(
             license=license or metadata.license,
             notes=(*metadata.notes, *recording.notes),
         )
-        decided, layers = decide(spool, metadata, recording.layers, rule, threshold)
+        decided, layers = decide(spool, metadata, recording.layers, rule, threshold, times)
         kept: Sequence[int] = range(decided.K)
         if occupancy is not None:
             share = sum(chunk["busy"].sum(axis=0) for chunk in with_busy(spool, decided, threshold)) / spool.T
@@ -197,21 +197,22 @@ def _merged(name: str, values: Any, times: int, unit: str) -> Any:
 
 
 def decide(
-    spool: Spool, metadata: Metadata, layers: tuple[str, ...], rule: ThresholdRule, given: Any
+    spool: Spool, metadata: Metadata, layers: tuple[str, ...], rule: ThresholdRule, given: Any, times: int
 ) -> tuple[Metadata, tuple[str, ...]]:
-    """Return the metadata with threshold and rule, and the layers of the trace."""
+    """Return the metadata with threshold and rule, and the layers of the trace; a slot is `times` recorded ones."""
     if "busy" in layers and (given is None or "power" not in layers):
         if given is not None:
             raise InputError("--threshold: the recording contains busy and idle, not power")
         sentence = metadata.threshold_rule or "busy as recorded, without a threshold"
+        if times > 1:
+            sentence += f", in a part of the slot ({times} recorded slots)"
         return replace(metadata, threshold_rule=sentence), layers
     others = tuple(layer for layer in layers if layer != "busy")
     if "power" in layers:
         sample = spool.sample("power", sample_step(spool.T, metadata.K))
         level, sentence, notes = rule.apply(sample, metadata.power_unit, metadata.channel_names)
-        decided = replace(
-            metadata, threshold=tuple(level.tolist()), threshold_rule=sentence, notes=(*metadata.notes, *notes)
-        )
+        kept = notes_without_threshold(metadata.notes)
+        decided = replace(metadata, threshold=tuple(level.tolist()), threshold_rule=sentence, notes=(*kept, *notes))
         return decided, ("busy", *others)
     low = reward_rule(given, "--threshold")
     return replace(metadata, threshold_rule=f"busy where the reward is below {low:g}"), ("busy", *others)

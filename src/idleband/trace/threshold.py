@@ -30,6 +30,7 @@ NEIGHBOURS = 10  # channels on either side with which a floor is compared
 MAX_SAMPLE = 2**24  # readings from which floors are estimated; slots are taken at equal distances
 BLOCK = 2**20  # readings whose quantiles are computed at a time
 REWARD_THRESHOLD = 0.5
+NOTES = ("the noise floor ", "low readings ")  # how notes about thresholds begin
 RULE = re.compile(r"(floor|q([0-9.]+))\s*([+-]\s*[0-9.]+)?")
 EXPECTED = "must be a level such as -70, or a margin above the noise floor such as floor+8 or q10+8"
 
@@ -122,6 +123,11 @@ def _medians_of_others(floor: Floats) -> Floats:
         near = floor[max(0, k - NEIGHBOURS) : k + NEIGHBOURS + 1]
         found[k] = np.median(np.delete(near, min(k, NEIGHBOURS)))
     return found
+
+
+def notes_without_threshold(notes: Sequence[str]) -> tuple[str, ...]:
+    """Return the notes of a trace that are not about its threshold, which is replaced."""
+    return tuple(note for note in notes if not note.startswith(NOTES))
 
 
 def sample_step(T: int, K: int) -> int:

@@ -18,7 +18,7 @@ from idleband.trace.parquet import TraceFile, write_trace
 from idleband.trace.recording import MAX_POWER, ImportOptions
 from idleband.trace.selection import active_channels, select_channels
 from idleband.trace.statistics import TraceStatistics, run_lengths, statistics_of
-from idleband.trace.threshold import ThresholdRule, reward_rule, sample_step
+from idleband.trace.threshold import ThresholdRule, notes_without_threshold, reward_rule, sample_step
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -550,8 +550,9 @@ class Trace:
             rule = ThresholdRule.parse(threshold)
             sample = self.power[:: sample_step(self.T, self.K)]
             level, sentence, notes = rule.apply(sample, self.power_unit, self.channel_names)
+            kept = notes_without_threshold(self.notes)
             metadata = replace(
-                self.metadata, threshold=tuple(level.tolist()), threshold_rule=sentence, notes=(*self.notes, *notes)
+                self.metadata, threshold=tuple(level.tolist()), threshold_rule=sentence, notes=(*kept, *notes)
             )
             return Trace(self.power > level, metadata, **rest)
         if self.reward is not None:

@@ -122,7 +122,8 @@ def _judge_stationarity(fit: "TraceFit", serious: list[str], limits: list[str], 
             f" {_span(low, high, change)}); the scenario has no drift."
         )
     if not changes.changed and not changes.common:
-        support.append(f"No change point of the occupancy was found in the {changes.tested} channels that were tested.")
+        tested = f"{changes.tested} channels that were" if changes.tested > 1 else "one channel that was"
+        support.append(f"No change point of the occupancy was found in the {tested} tested.")
 
 
 def _span(low: float, high: float, sign: float) -> str:
@@ -174,10 +175,11 @@ def _judge_dependence(fit: "TraceFit", serious: list[str], limits: list[str], su
     independent = fit.model.name != "regimes"
     if found.significant > 0.05 and independent:
         target = serious if abs(found.mean) > 0.1 else limits
+        change = "fewer" if found.mean > 0 else "more"
         target.append(
             f"Channels are not independent (mean correlation {found.mean:.2f}; {found.channels} channels vary like"
-            f" {found.effective_channels:.1f} independent ones), but those of the scenario are: it has fewer slots in"
-            " which nearly all channels are busy, or nearly all are idle."
+            f" {found.effective_channels:.1f} independent ones), but those of the scenario are: it has {change} slots"
+            " in which nearly all channels are busy, or nearly all are idle."
         )
     elif found.significant <= 0.05:
         support.append(f"Channels are nearly uncorrelated (mean correlation {found.mean:.2f}).")
