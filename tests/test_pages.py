@@ -107,13 +107,13 @@ RATIOS = {
         "mp-adaptive",
         "mp-belief",
         ("none", "linear", "quadratic", "cosine"),
-    ): "it earns 99.97 to 100.02% of the reward of",
+    ): "it earns 99.97 to 100.03% of the reward of",
     ("mp-stay", "mp-belief", ("none",)): "in S1 to S4 80 to 99% of `mp-belief`",
     ("mp-belief", "best oracle", ("none",)): "99.95 to 99.96% of the oracle without perturbation",
-    ("mp-belief-lucb", "oracle-belief", ("linear",)): "99.93 to 99.99% of the oracle under the linear model",
+    ("mp-belief-lucb", "oracle-belief", ("linear",)): "99.90 to 99.96% of the oracle under the linear model",
     ("mp-belief-lucb", "mp-belief", ("quadratic", "cosine")): "nonlinear models 99.3 to 99.98% of `mp-belief`",
     ("mp-belief-nucb", "oracle-belief", ("quadratic", "cosine")): "99.1 to 99.9% of the oracle under the quadratic and",
-    ("mp-belief-nucb", "oracle-belief", ("linear",)): "99.71 to 99.87% under the linear one",
+    ("mp-belief-nucb", "oracle-belief", ("linear",)): "99.68 to 99.87% under the linear one",
     ("mp-whittle", "mp-belief", ("none",)): "earns 0.3 to 1.7% less without perturbation",
 }
 

@@ -162,6 +162,24 @@ def test_dataframes_with_gaps_in_time() -> None:
         ib.Trace.from_dataframe(pd.DataFrame({"a": ["x"]}))
 
 
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        (pd.to_datetime(["2024-01-01", None]), "DataFrame, row 1: has no time"),
+        (["2024-01-01", "later"], "DataFrame, row 1: 'later' is not a time"),
+        ([0.0, np.nan], "DataFrame, row 1: has no time"),
+    ],
+)
+def test_dataframes_without_a_time_are_refused(times: Any, message: str) -> None:
+    with pytest.raises(ib.InputError, match=message):
+        ib.Trace.from_dataframe(pd.DataFrame({"time": times, "a": [0, 1]}))
+
+
+def test_a_column_of_times_may_be_text() -> None:
+    trace = ib.Trace.from_dataframe(pd.DataFrame({"time": ["2024-01-01 00:00:00", "2024-01-01 00:00:04"], "a": [0, 1]}))
+    assert (trace.slot_s, trace.start) == (4.0, "2024-01-01T00:00:00Z")
+
+
 def test_representations_as_text_and_html() -> None:
     trace = ib.Trace.from_arrays(busy=[[0], [1]], source="<roof>", channel_names=["a"])
     assert repr(trace) == "Trace(2 slots of 1 s, 1 channel, busy 0.5 to 0.5 of the time)"

@@ -18,6 +18,7 @@ from idleband.policies.protocol import Setup
 from idleband.scenario.scenario import Scenario, once
 
 MAX_BYTES = 2**20  # of the arrays that are copied
+MAX_HELD_BYTES = 2**26  # of a state that is made twice to find these
 LARGE = 2**14  # bytes of an array of zeros that is allocated as such instead of copied
 
 Array = npt.NDArray[Any]
@@ -27,8 +28,9 @@ Array = npt.NDArray[Any]
 def state_maker(scenario: Scenario, init: Callable[[Setup], Any], params: Any) -> Callable[[], Any]:
     """Return a function that returns new states; `init` and the parameters are those of a policy of this package."""
     setup = setup_of(scenario, params)
-    first, second = init(setup), init(setup)
-    if _copied_bytes(first, second) > MAX_BYTES:
+    first = init(setup)
+    second = init(setup) if _bytes(first) < MAX_HELD_BYTES else None
+    if second is None or _bytes(first, second) > MAX_BYTES:
         return partial(init, setup)
     return _maker(first, second)
 
@@ -63,8 +65,9 @@ def _copy(array: Array) -> Array:
     return copy
 
 
-def _copied_bytes(first: Any, second: Any) -> int:
-    """Return the size of the arrays that are copied."""
+def _bytes(first: Any, second: Any = None) -> int:
+    """Return the size of the arrays, without those that both values contain."""
     if isinstance(first, tuple):
-        return sum(_copied_bytes(a, b) for a, b in zip(first, second, strict=True))
+        others = [None] * len(first) if second is None else second
+        return sum(_bytes(a, b) for a, b in zip(first, others, strict=True))
     return first.nbytes if isinstance(first, np.ndarray) and first is not second else 0

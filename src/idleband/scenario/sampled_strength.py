@@ -53,8 +53,9 @@ from idleband.scenario.strength_search import (
 )
 
 NAME = "sampled_strength"
-SPREAD = 0.006  # 12 standard errors of a probability from the sample, and more
+SPREAD = 0.002  # 4 standard errors of a probability from the sample
 ACCURATE, INACCURATE = 0.999e6, 1.001e6  # sizes of terms at which the reference certainly sums, or counts
+MOST = SAMPLES // 50  # contexts whose order is looked at
 BLOCK = 2000  # contexts that `gather` projects together
 ROUNDING = 1e-12  # more than the rounding error of a projection
 ENDED, ASK, SAMPLE, HOPELESS = range(4)  # how `take_steps` ends
@@ -251,7 +252,7 @@ def critical_projection(s: Searches, r: int, direction: Floats) -> float | None:
     found = np.zeros(2)
     _compiled()[0](s, r, found)
     tolerance = _tolerance(model, direction)
-    gathered = _gathered(model, direction, middle, float(found[0]), float(found[1]), SAMPLES // 10)
+    gathered = _gathered(model, direction, middle, float(found[0]), float(found[1]), MOST)
     if gathered is None:
         return None
     below, index, order = gathered
@@ -300,7 +301,7 @@ def count_below(weights: Floats, level: float) -> int | None:
     if not (size > INACCURATE and 0.0 < level < float(weights.sum())):
         return None
     tolerance = _tolerance(LINEAR, weights)
-    gathered = _gathered(LINEAR, weights, 0.0, level - tolerance, level + tolerance, SAMPLES // 10)
+    gathered = _gathered(LINEAR, weights, 0.0, level - tolerance, level + tolerance, MOST)
     if gathered is None:
         return None
     below, index, _ = gathered

@@ -47,7 +47,7 @@ def checkpoints(horizon: int, recording: Recording | None = None) -> Ints:
 
 KEPT_BYTES = 2**25  # about, of the parameters that are kept for a scenario
 TOGETHER = 32  # replications whose parameters are drawn together
-MANY = 16  # replications for which it is worth loading the compiled search for theta
+MANY = 16  # replications for which the compiled search for theta is loaded
 VERY_MANY = 1000  # and compiling it
 
 _drawing = Lock()
@@ -91,9 +91,9 @@ def _keep(scenario: Scenario, key: tuple[int, int], found: tuple[Floats, Floats]
 
 
 def prepare_drawing(scenario: Scenario, replications: int) -> None:
-    """Load or compile the search for theta if that is worth it for so many replications."""
-    worth_it = replications >= VERY_MANY or (replications >= MANY and strength_search.is_cached())
-    if draws_together(scenario) and not strength_search.prepared() and worth_it:
+    """Load the search for theta, or compile it, if that takes less than drawing so many thetas without it."""
+    saves_time = replications >= VERY_MANY or (replications >= MANY and strength_search.is_cached())
+    if draws_together(scenario) and not strength_search.prepared() and saves_time:
         perturbation.prepare_drawing()
 
 

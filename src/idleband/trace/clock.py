@@ -96,9 +96,11 @@ def clock_of(
     Raises
     ------
     InputError
-        If times go back or are not in seconds, or too many slots are missing in a row.
+        If times are missing, go back or are not in seconds, or too many slots are missing in a row.
     """
     t = np.asarray(times, float)
+    if (unknown := np.flatnonzero(np.isnan(t))).size:
+        raise InputError(f"{places[int(unknown[0])]}: has no time")
     if (far := np.flatnonzero(np.abs(t) > MAX_TIME)).size:
         raise InputError(
             f"{places[int(far[0])]}: the time {t[far[0]]:.15g} is beyond the year 2200; times must be in"

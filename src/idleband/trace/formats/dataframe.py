@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from idleband.errors import InputError, shown
+from idleband.trace.clock import parse_time
 from idleband.trace.recording import ImportOptions, Recording
 from idleband.trace.tables import Batch, interpret, read_table
 
@@ -30,8 +31,7 @@ def read_dataframe(df: Any, options: ImportOptions) -> Recording:
         columns = replace(columns, time=-1, slots=False)
         times = _seconds(df.index)
     elif columns.time is not None:
-        column = df.iloc[:, columns.time]
-        times = _seconds(pd.DatetimeIndex(column)) if column.dtype.kind == "M" else column.to_numpy(dtype=float)
+        times = _times(df.iloc[:, columns.time])
 
     def batches(values: bool) -> Iterator[Batch]:
         if len(df):
@@ -40,8 +40,24 @@ def read_dataframe(df: Any, options: ImportOptions) -> Recording:
     return read_table("dataframe", columns, batches, options, "DataFrame", "row")
 
 
+def _times(column: Any) -> Any:
+    """Return a column of times, of seconds or of text as seconds."""
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(column.dtype):
+        return _seconds(pd.DatetimeIndex(column))
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        return column.to_numpy(dtype=float, na_value=np.nan)
+    times = [parse_time(text) if isinstance(text, str) else None for text in column]
+    for row, time in enumerate(times):
+        if time is None:
+            raise InputError(f"DataFrame, row {row}: {shown(column.iloc[row])} is not a time")
+    return np.array(times)
+
+
 def _seconds(times: Any) -> Any:
-    """Return times as seconds since 1970."""
+    """Return times as seconds since 1970, nan where there is none."""
     epoch = np.datetime64("1970-01-01", "us")
     utc = times.tz_convert("UTC").tz_localize(None) if times.tz is not None else times
-    return (utc.to_numpy().astype("datetime64[us]") - epoch).astype(np.int64) / 1e6
+    found = (utc.to_numpy().astype("datetime64[us]") - epoch).astype(np.int64) / 1e6
+    return np.where(utc.isna(), np.nan, found)
