@@ -3,25 +3,25 @@
     python benchmarks/reproduction.py
 
 A run is one policy, or the references, on one sample path. The cost of a slot is measured with each policy and each
-perturbation in S1, the preparation of a run in each scenario, both as the best of three. Drawing the report is not
-included.
+perturbation in S1. Preparing and storing runs and drawing the report are not included.
 """
 
 import re
 from collections import Counter
 from dataclasses import replace
 from functools import cache
+from time import thread_time
 
 from idleband.paper.parts import PARTS
 from idleband.paper.plan import PlannedStudy, Size, reported_of, tuning_studies
 from idleband.paper.reproduce import any_choices
-from idleband.policies.registry import ConfiguredPolicy, policy
+from idleband.policies.registry import policy
 from idleband.scenario.build import scenario
-from idleband.scenario.scenario import Perturbation, Scenario
-from idleband.simulation.scheduler import Task, run_task
+from idleband.scenario.scenario import Perturbation
+from idleband.simulation.run import PolicyRun, ReferenceRun
 
 SLOTS, NETWORK_SLOTS = 200_000, 20_000  # of a measurement
-FEW = 10
+FIRST = 1000
 
 KINDS = {  # by folder, the first that matches
     r".*-tuning": "tuning of beta and L",
@@ -37,35 +37,31 @@ KINDS = {  # by folder, the first that matches
 }
 
 
-def seconds(scenario: Scenario, configured: ConfiguredPolicy | None, slots: int) -> float:
-    """Return the processor time of a run, the best of three."""
-    run_task(scenario, Task(configured, 0), FEW, 0, lambda slots: None)  # compiles
-    return min(run_task(scenario, Task(configured, i), slots, 0, lambda slots: None).seconds for i in (1, 2, 3))
-
-
-@cache
-def preparation(scenario: Scenario) -> float:
-    """Return the seconds before the first slot of a run."""
-    return seconds(scenario, policy("mp-random"), FEW)
-
-
 @cache
 def per_slot(name: str | None, perturbation: Perturbation, reward: str) -> float:
-    """Return the seconds of a slot of a policy or, without a name, of the references."""
+    """Return the seconds of a slot of a policy or, without a name, of the references, the best of three."""
     world = replace(scenario("S1"), perturbation=perturbation, reward=reward)
     networks = name is not None and name.startswith("mp-nucb")
     slots = NETWORK_SLOTS if networks else SLOTS
-    configured = None if name is None else policy(name, **({"covariance": "diagonal"} if networks else {}))
-    return (seconds(world, configured, slots) - seconds(world, configured, FEW)) / slots
+    times = []
+    for replication in range(3):
+        if name is None:
+            run: PolicyRun | ReferenceRun = ReferenceRun.start(world, slots, 0, replication)
+        else:
+            configured = policy(name, **({"covariance": "diagonal"} if networks else {}))
+            run = PolicyRun.start(world, configured, slots, 0, replication)
+        run.to(FIRST)  # compiles
+        began = thread_time()
+        run.to(slots)
+        times.append((thread_time() - began) / (slots - FIRST))
+    return min(times)
 
 
 def cost(planned: PlannedStudy) -> float:
     """Return the processor time of a study."""
     spec, world = planned.experiment, planned.experiment.scenario
     names = [None if task.configured is None else task.configured.policy.name for task in spec.tasks]
-    return len(names) * preparation(world) + spec.horizon * sum(
-        per_slot(name, world.perturbation, world.reward) for name in names
-    )
+    return spec.horizon * sum(per_slot(name, world.perturbation, world.reward) for name in names)
 
 
 def main() -> None:
@@ -73,22 +69,20 @@ def main() -> None:
     studies = {planned.folder: planned for planned in tuning_studies(size, PARTS)}
     for part in PARTS:
         studies |= {planned.folder: planned for planned in reported_of(size, part, any_choices(PARTS))}
-    runs, slots, times, prepared = Counter[str](), Counter[str](), Counter[str](), 0.0
+    runs, slots, times = Counter[str](), Counter[str](), Counter[str]()
     for planned in studies.values():
         kind = next(kind for pattern, kind in KINDS.items() if re.fullmatch(pattern, planned.folder))
         runs[kind] += len(planned.experiment.tasks)
         slots[kind] += len(planned.experiment.tasks) * planned.experiment.horizon
         times[kind] += cost(planned)
-        prepared += len(planned.experiment.tasks) * preparation(planned.experiment.scenario)
     print("| studies | runs | million slots | CPU seconds |\n|---|---|---|---|")
     for kind in KINDS.values():
         print(f"| {kind} | {runs[kind]:,} | {slots[kind] / 1e6:,.1f} | {times[kind]:.0f} |")
     print(f"| all | {runs.total():,} | {slots.total() / 1e6:,.1f} | {times.total():.0f} |")
-    print(f"\nof these {prepared:.0f} s to prepare runs")
     world = scenario("S1")
     names = (None, *sorted({c.policy.name for planned in studies.values() for c in planned.experiment.policies}))
     costs = {name: 1e6 * per_slot(name, world.perturbation, world.reward) for name in names}
-    print("us per slot in S1: " + ", ".join(f"{name or 'references'} {cost:.2f}" for name, cost in costs.items()))
+    print("\nus per slot in S1: " + ", ".join(f"{name or 'references'} {cost:.2f}" for name, cost in costs.items()))
 
 
 if __name__ == "__main__":

@@ -308,7 +308,7 @@ def changed(**values: object) -> Callable[[str], str]:
     [
         (lambda text: text[:-5], "reproduction.toml: not valid TOML|seed"),
         (lambda text: "", "reproduction.toml: empty"),
-        (lambda text: text.replace("horizon", "horizont"), "'horizont': did you mean 'horizon'"),
+        (lambda text: text.replace("horizon", "horizont"), "'horizont' in .*: did you mean 'horizon'"),
         (lambda text: text.replace("tuning = 1\n", ""), "reproduction.toml: tuning = None: must be a whole number"),
         (lambda text: text.replace("schema = 1\n", ""), "reproduction.toml: schema = None"),
         (changed(schema=2), "reproduction.toml: schema = 2"),
