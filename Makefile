@@ -29,6 +29,7 @@ $(VENV)/.installed-docs: $(INSTALLED)
 
 pages: reproduce  ## update the figures and the claims in docs/ from the reproduction
 	$(BIN)/python studies/pages.py
+	$(BIN)/python studies/verdict_changes.py
 
 demo: install  ## rank seven policies in two scenarios, in a minute
 	$(BIN)/idleband compare S1 S4 --out results/demo

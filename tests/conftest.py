@@ -105,6 +105,7 @@ SLOW = (
 )
 FAST = (
     "tests/allocator/test_settings.py",
+    "tests/paper/test_changes.py",
     "tests/paper/test_plan.py",
     "tests/paper/test_readings.py",
     "tests/paper/test_summary.py",

@@ -35,10 +35,15 @@ def writing_durably(path: Path) -> Iterator[IO[bytes]]:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
     except OSError as error:
         raise StorageError(f"{path}: cannot be written: {error.strerror or error}; what was finished is kept") from None
+
+
+def sync_folder(path: Path) -> None:
+    """Sync the names of the files in a folder."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -254,10 +254,10 @@ def test_compare_ranks_named_policies_and_adds_none(ok: Callable[..., str]) -> N
         assert list(part.reward) == sorted(part.reward, reverse=True)
         assert (Path("c") / name / "reward.png").stat().st_size > 10_000
     assert Path("c/ranking.png").stat().st_size > 10_000
-    before = {path: path.stat().st_mtime_ns for path in Path("c").glob("*/tasks/*")}
+    before = {path: path.stat().st_mtime_ns for path in Path("c").glob("*/tasks.log")}
     data = json.loads(ok(*arguments, "--json"))
     assert [row["reward"] for row in data["ranking"]] == list(table.reward)
-    assert {path: path.stat().st_mtime_ns for path in Path("c").glob("*/tasks/*")} == before
+    assert {path: path.stat().st_mtime_ns for path in Path("c").glob("*/tasks.log")} == before
     assert ok("plot", "c").splitlines() == [
         f"c/{name}/reward.{kind}" for name in ("S1", "S2") for kind in ("png", "svg")
     ]

@@ -17,8 +17,9 @@ import pytest
 import idleband as ib
 from idleband.progress import Progress
 from idleband.simulation.scheduler import ScheduledTask, Task, TaskResult, run_tasks
-from tests.cli.calls import SMALL, command, contents, one_line
+from tests.cli.calls import SMALL, command, one_line
 from tests.own_policy import MINE
+from tests.stored_tasks import stored_tasks
 
 FULL_DISK = 1  # status of errors other than invalid input
 
@@ -40,7 +41,7 @@ def full_disk(limit: int) -> Iterator[None]:
     ("largest", "message"),
     [
         ("experiment.toml", "out/experiment.toml: cannot be written: File too large"),
-        ("tasks/*.npz", "out/tasks/"),
+        ("tasks.log", "out/tasks.log: cannot be written: File too large"),
         ("results.parquet", "out/results.parquet: cannot be written: File too large"),
         ("reward.png", "out/reward.png"),
     ],
@@ -135,16 +136,15 @@ def test_ctrl_c_ends_a_long_task(finished: Path) -> None:  # finished: the loop 
 @pytest.mark.parametrize("gap", [None, 0.02])
 def test_ctrl_c_keeps_finished_tasks_and_the_same_command_continues(ok: Callable[..., str], gap: float | None) -> None:
     arguments = ("run", "S1", "--policy", "mp-random", "--horizon", 200_000, "--replications", 12, "--out", "out")
-    tasks = Path("out/tasks")
-    status, err, _ = interrupted([*arguments, "--threads", 1], lambda: len(list(tasks.glob("*.npz"))) >= 3, gap)
+    status, err, _ = interrupted([*arguments, "--threads", 1], lambda: len(stored_tasks(Path("out"))) >= 3, gap)
     # A second Ctrl-C may arrive while the interpreter exits, and then ends the process by the signal.
     assert status == 130 or (gap is not None and status == -signal.SIGINT)
     assert err == "idleband: interrupted; finished work is kept, and the same command continues from there\n"
-    kept = contents(tasks)
+    kept = stored_tasks(Path("out"))
     assert 3 <= len(kept) < 24
     assert f", {len(kept)} of 24 tasks already there\n" in ok(*arguments)
-    assert len(contents(tasks)) == 24
-    assert kept.items() <= contents(tasks).items()
+    assert len(stored_tasks(Path("out"))) == 24
+    assert kept.items() <= stored_tasks(Path("out")).items()
     assert ib.load("out")["mp-random"].replications == 12
 
 

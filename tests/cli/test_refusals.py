@@ -241,6 +241,11 @@ def damage_table_of_another_kind(path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), path)
 
 
+def flip(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:200] + bytes([data[200] ^ 1]) + data[201:])
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -248,7 +253,7 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "name", "arguments", "message"),
     [
-        (cut, "tasks/*.npz", ["run", "S1", *SMALL, "--out", "out"], "damaged"),
+        (flip, "tasks.log", ["run", "S1", *SMALL, "--out", "out"], "out/tasks.log: damaged at byte "),
         (cut, "results.parquet", ["plot", "out"], "out/results.parquet: damaged"),
         (cut, "plays.parquet", ["plot", "out"], "out/plays.parquet: damaged"),
         (cut, "experiment.toml", ["plot", "out"], "out/experiment.toml: "),
@@ -256,7 +261,7 @@ def cut(path: Path) -> None:
         (Path.unlink, "experiment.toml", ["plot", "out"], "out: is not a results folder"),
         (Path.unlink, "results.parquet", ["plot", "out"], "out: not finished (results.parquet is missing)"),
         (Path.unlink, "plays.parquet", ["plot", "out"], "out: not finished (plays.parquet is missing)"),
-        (cut, "tasks/*.npz", ["run", "S1", *SMALL, "--replications", "3", "--out", "out"], "damaged"),
+        (flip, "tasks.log", ["run", "S1", *SMALL, "--replications", "3", "--out", "out"], "damaged"),
         (damage_table_of_another_kind, "results.parquet", ["plot", "out"], "out/results.parquet: "),
         (lambda path: path.write_text(path.read_text().replace("seed = 0", 'seed = "x"')),
             "experiment.toml", ["plot", "out"], "seed"),

@@ -18,6 +18,7 @@ from idleband.paper.parts import PARTS
 from idleband.paper.plan import FIGURE_4
 from tests.cli.calls import Refuse, command
 from tests.shared import made_once
+from tests.stored_tasks import stored_tasks
 
 SMALL = ("reproduce", "--quick", "--only", "figure4", "--replications", 2)
 OTHERS = [part for part in PARTS if part != "figure4"]
@@ -38,7 +39,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def stored(reproduced: Path) -> Path:
     """Return a copy without the files that are only needed to continue."""
-    return shutil.copytree(reproduced, Path("out"), ignore=shutil.ignore_patterns("tasks"))
+    return shutil.copytree(reproduced, Path("out"), ignore=shutil.ignore_patterns("tasks.log"))
 
 
 def same_results(folder: Path, other: Path) -> None:
@@ -50,18 +51,24 @@ def same_results(folder: Path, other: Path) -> None:
         assert (folder / name).read_bytes() == (other / name).read_bytes(), name
 
 
-def tasks(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Return the modification time and the content of every stored task."""
-    return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.rglob("*.npz")}
+def logs(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Return the modification time and the content of the tasks of every study."""
+    return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.rglob("tasks.log")}
+
+
+def tasks(folder: Path) -> dict[str, bytes]:
+    """Return the content of every stored task by study and key."""
+    places = sorted(folder.glob("studies/*"))
+    return {f"{place.name}/{key}": task for place in places for key, task in stored_tasks(place).items()}
 
 
 def test_repeated_command_simulates_nothing_again(ok: Callable[..., str], reproduced: Path) -> None:
     folder = shutil.copytree(reproduced, Path("out"))
-    before = tasks(folder)
+    before = logs(folder)
     text = ok(*SMALL, "--out", folder)
     assert " s; " in text.splitlines()[-3]
     answer = json.loads(ok(*SMALL, "--out", folder, "--json"), parse_constant=pytest.fail)
-    assert tasks(folder) == before
+    assert logs(folder) == before
     same_results(folder, reproduced)
     assert answer["report"] == "out/report.html"
     assert answer["missing"] == OTHERS
@@ -100,7 +107,7 @@ def test_report_and_plot_use_stored_results_only(ok: Callable[..., str], reprodu
     assert ok("plot", stored) == "out/figures/figure4.png\n"
     same_results(stored, reproduced)
     assert json.loads(ok("report", stored, "--json"))["missing"] == OTHERS
-    assert not list(stored.rglob("tasks"))
+    assert not list(stored.rglob("tasks.log"))
 
 
 def test_ctrl_c_keeps_finished_work_and_the_same_command_continues(ok: Callable[..., str], reproduced: Path) -> None:
@@ -108,7 +115,7 @@ def test_ctrl_c_keeps_finished_work_and_the_same_command_continues(ok: Callable[
         command(*SMALL, "--threads", 1, "--out", "out"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        while len(list(Path("out").glob("studies/*/tasks/*.npz"))) < 12:
+        while len(tasks(Path("out"))) < 12:
             assert process.poll() is None, process.communicate()
             time.sleep(0.002)
         process.send_signal(signal.SIGINT)
@@ -118,10 +125,10 @@ def test_ctrl_c_keeps_finished_work_and_the_same_command_continues(ok: Callable[
         process.wait()
     assert (process.returncode, out) == (130, "")
     assert err == "idleband: interrupted; finished work is kept, and the same command continues from there\n"
-    kept = {str(p): p.read_bytes() for p in Path("out").rglob("*.npz")}
-    assert 12 <= len(kept) < len(list(reproduced.rglob("*.npz")))
+    kept = tasks(Path("out"))
+    assert 12 <= len(kept) < len(tasks(reproduced))
     ok(*SMALL, "--out", "out")
-    assert all(Path(name).read_bytes() == data for name, data in kept.items())
+    assert kept.items() <= tasks(Path("out")).items()
     same_results(Path("out"), reproduced)
 
 

@@ -83,6 +83,24 @@ def test_same_seed_same_result_for_any_threads_and_segments(label: str) -> None:
     assert np.array_equal(whole.tally.curves[0], one.reward[3])
 
 
+@pytest.mark.parametrize("label", CONFIGURED)
+def test_a_run_does_not_change_what_later_runs_begin_with(label: str) -> None:
+    """Runs of a scenario share what none of them writes."""
+    scenario, configured = EVERY[world_of(label)], CONFIGURED[label]
+    first, before = (PolicyRun.start(scenario, configured, 60, seed=4, replication=1) for _ in range(2))
+    first.to(60)
+    after = PolicyRun.start(scenario, configured, 60, seed=4, replication=1)
+    for one, other in zip(memory_of(before), memory_of(after), strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    after.to(60)
+    for one, other in zip(memory_of(first), memory_of(after), strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def memory_of(run: PolicyRun) -> list[np.ndarray]:
+    return leaves((run.setup, run.path, run.tally, run.state, run.rng))
+
+
 def check_threads_and_segments(scenario: ib.Scenario, configured: ConfiguredPolicy) -> None:
     one, two = (ib.simulate(scenario, configured, horizon=200, replications=2, seed=9, threads=n) for n in (1, 2))
     for column in one.curves:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pyarrow.parquet
 
 import idleband
+from tests.stored_tasks import stored_tasks
 
 POLICIES = ("mp-random", "mp-ucb")
 HORIZON = 10_000  # about 5 ms per task
@@ -42,14 +43,9 @@ def finish(process: subprocess.Popen[bytes]) -> None:
     assert (process.returncode, errors) == (0, b"")
 
 
-def tasks(folder: Path) -> dict[str, bytes]:
-    """Return the contents of all stored tasks by file name."""
-    return {path.name: path.read_bytes() for path in (folder / "tasks").glob("*.npz")}
-
-
 def wait_for_tasks(folder: Path, count: int, process: subprocess.Popen[bytes]) -> None:
     """Wait until a number of tasks are stored or the process ends."""
-    while process.poll() is None and len(list((folder / "tasks").glob("*.npz"))) < count:
+    while process.poll() is None and len(stored_tasks(folder)) < count:
         time.sleep(0.002)
 
 
@@ -80,7 +76,7 @@ def kill_and_restart(place: Path, kills: int, seed: int = 0) -> Report:
         assert process.returncode in (0, -signal.SIGKILL)  # 0: the run ended before the kill
         done += process.returncode != 0
 
-        now = tasks(folder)
+        now = stored_tasks(folder)
         assert kept.items() <= now.items(), "a finished task was lost or changed"
         progress += process.returncode != 0 and len(kept) < len(now) < all_tasks
         kept = now
@@ -88,17 +84,17 @@ def kill_and_restart(place: Path, kills: int, seed: int = 0) -> Report:
             replications += MORE
 
     finish(start(folder, replications))
-    assert kept.items() <= tasks(folder).items()
+    assert kept.items() <= stored_tasks(folder).items()
     finish(start(place / "whole", replications))
-    assert tasks(folder) == tasks(place / "whole")
-    assert len(tasks(folder)) == replications * (len(POLICIES) + 1)
+    assert stored_tasks(folder) == stored_tasks(place / "whole")
+    assert len(stored_tasks(folder)) == replications * (len(POLICIES) + 1)
     for name in ("results.parquet", "plays.parquet"):
         one, other = (pyarrow.parquet.read_table(path / name) for path in (folder, place / "whole"))
         assert one.equals(other, check_metadata=True), name
     rows = pyarrow.parquet.read_table(folder / "results.parquet").select(["label", "replication", "t"]).to_pylist()
     assert len({tuple(row.values()) for row in rows}) == len(rows)
     assert not list(folder.rglob(".tmp-*"))
-    return Report(done, progress, len(tasks(folder)), time.monotonic() - began)
+    return Report(done, progress, len(stored_tasks(folder)), time.monotonic() - began)
 
 
 def test_killed_run_continues_with_equal_results(tmp_path: Path) -> None:

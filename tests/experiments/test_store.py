@@ -1,5 +1,6 @@
 """Stored results: task keys, durable files, damaged files, and folders of other experiments."""
 
+import hashlib
 import io
 import json
 import os
@@ -16,10 +17,12 @@ import pytest
 
 import idleband as ib
 from idleband.experiments.spec import Experiment, experiment
-from idleband.experiments.store import Store, check_folder, open_store, task_keys, write_durably
+from idleband.experiments.store import LOG, Store, check_folder, open_store, task_keys, write_durably
+from idleband.kernels.compile import source_hash
 from idleband.simulation.scheduler import Task, TaskResult
 from tests.own_model import LOUD
 from tests.own_policy import MINE
+from tests.stored_tasks import as_files, stored_tasks
 
 S1 = ib.scenario("S1")
 UCB = ib.policy("mp-ucb")
@@ -91,6 +94,15 @@ def test_every_change_changes_the_key() -> None:
     for name, (spec, task) in CHANGES.items():
         keys.setdefault(task_key(spec, task), []).append(name)
     assert [names for names in keys.values() if len(names) > 1] == []
+
+
+@pytest.mark.parametrize("task", [Task(UCB, 0), Task(None, 17), Task(ib.policy("mp-lucb", beta=0.5), 3)])
+def test_key_is_the_hash_of_sorted_json(task: Task) -> None:
+    policy = None if task.configured is None else [*task.configured.policy.key, task.configured.values]
+    content = {"schema": 1, "sources": source_hash(), "scenario": S1.identity(), "horizon": 100, "seed": 0}
+    content |= {"replication": task.replication, "policy": policy}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    assert task_keys(BASE, [Task(UCB, 5), task])[task] == hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
 def test_other_policies_and_replications_do_not_change_the_key() -> None:
@@ -173,12 +185,18 @@ def test_path_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> Non
     assert contents(tmp_path) == before
 
 
-def test_stored_task_is_loaded_unchanged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["same store", "another store", "file"])
+def test_stored_task_is_loaded_unchanged(tmp_path: Path, place: str) -> None:
     rng = np.random.default_rng(0)
     given = TaskResult(rng.normal(size=(5, 7)), rng.integers(0, 100, 10), None, "it uses a set: {1}")
     store = Store(tmp_path)
     assert not store.has("key")
     store.save("key", given)
+    store.close()
+    if place == "file":
+        as_files(tmp_path)
+    if place != "same store":
+        store = Store(tmp_path)
     assert store.has("key")
     found = store.load("key")
     assert found.curves.tobytes() == given.curves.tobytes()
@@ -206,6 +224,7 @@ def test_processor_time_of_tasks_is_summed(tmp_path: Path) -> None:
     store.save("i", result)
     store.save("j", result._replace(seconds=1.0))
     assert store.seconds("abcdefghij") == 15.5
+    store.close()
 
 
 def test_manifest_contains_the_time_of_the_tasks(folder: Path) -> None:
@@ -217,11 +236,11 @@ def test_manifest_contains_the_time_of_the_tasks(folder: Path) -> None:
 
 def test_stored_task_does_not_depend_on_its_time(tmp_path: Path) -> None:
     result = TaskResult(np.ones((5, 7)), np.ones(10, np.int64), None, "")
-    stores = [Store(tmp_path / name) for name in ("slow", "fast")]
-    for store, seconds in zip(stores, (9.0, 0.1), strict=True):
+    for name, seconds in (("slow", 9.0), ("fast", 0.1)):
+        store = Store(tmp_path / name)
         store.save("key", result._replace(seconds=seconds))
-    slow, fast = ((store.folder / "tasks/key.npz").read_bytes() for store in stores)
-    assert slow == fast
+        store.close()
+    assert (tmp_path / "slow" / LOG).read_bytes() == (tmp_path / "fast" / LOG).read_bytes()
 
 
 def pickled(data: bytes) -> bytes:
@@ -246,6 +265,7 @@ def pickled(data: bytes) -> bytes:
     ids=["empty", "first 100 bytes", "last byte missing", "text", "zeros", "other schema", "one bit", "pickle"],
 )
 def test_damaged_task_is_named(folder: Path, damage: Callable[[bytes], bytes]) -> None:
+    as_files(folder)
     path = min((folder / "tasks").iterdir())
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ib.InputError, match=f"{path}: damaged .*; delete it to compute it again"):
@@ -253,6 +273,7 @@ def test_damaged_task_is_named(folder: Path, damage: Callable[[bytes], bytes]) -
 
 
 def test_damaged_task_file_is_closed(folder: Path) -> None:
+    as_files(folder)
     path = min((folder / "tasks").iterdir())
     path.write_bytes(path.read_bytes()[:100])
     before = len(os.listdir("/proc/self/fd"))
@@ -263,6 +284,7 @@ def test_damaged_task_file_is_closed(folder: Path) -> None:
 
 
 def test_task_under_a_wrong_name_is_refused(folder: Path) -> None:
+    as_files(folder)
     one, other = sorted((folder / "tasks").iterdir())[:2]
     shutil.copy(one, other)
     with pytest.raises(ib.InputError, match="the header belongs to another task"):
@@ -290,6 +312,7 @@ def harmless_or_named(
 
 
 def test_flipped_bit_of_a_task_is_harmless_or_named(folder: Path) -> None:
+    as_files(folder)
     path = min((folder / "tasks").iterdir())
     store, size = Store(folder), path.stat().st_size
     places = [*range(0, size - 256, 8), *range(size - 256, size)]  # the directory of the archive is at its end
@@ -382,6 +405,7 @@ def test_folder_is_used_by_one_run_at_a_time(folder: Path) -> None:
 
 def test_temporary_files_of_a_killed_run_are_removed(folder: Path) -> None:
     leftovers = [folder / ".tmp-abc", folder / "tasks" / ".tmp-def"]
+    (folder / "tasks").mkdir()
     for path in leftovers:
         path.write_text("half a file")
     with open_store(folder, BASE):
@@ -418,4 +442,4 @@ def test_manifest_lists_versions_machine_and_tasks(folder: Path) -> None:
     tasks = {(task["policy"], task["replication"]): task["key"] for task in manifest["tasks"]}
     assert set(tasks) == {(policy, i) for policy in ("references", "mp-random", "mp-ucb") for i in range(2)}
     assert tasks["mp-ucb", 1] == task_key(BASE, Task(UCB, 1))
-    assert {f"{key}.npz" for key in tasks.values()} == {path.name for path in (folder / "tasks").iterdir()}
+    assert set(tasks.values()) == set(stored_tasks(folder))

@@ -10,6 +10,7 @@ import pytest
 import idleband as ib
 from idleband.experiments.spec import read_experiment
 from idleband.experiments.store import task_keys
+from tests.stored_tasks import remove_tasks, stored_tasks
 
 T, K = 100, 4
 SIZE = {"replications": 2}
@@ -62,8 +63,7 @@ def test_experiment_file_of_a_folder_describes_the_same_experiment(tmp_path: Pat
     ib.compare(scenario, ["mp-random"], out=tmp_path / "out", **SIZE)
     held = read_experiment(tmp_path / "out" / "experiment.toml")
     assert (held.scenario, held.horizon) == (scenario, T)
-    files = {path.stem for path in (tmp_path / "out" / "tasks").iterdir()}
-    assert set(task_keys(held, held.tasks).values()) == files
+    assert set(task_keys(held, held.tasks).values()) == set(stored_tasks(tmp_path / "out"))
 
 
 def test_another_trace_is_another_experiment(tmp_path: Path) -> None:
@@ -117,8 +117,9 @@ def test_an_interrupted_replay_continues(tmp_path: Path) -> None:
     scenario, out = ib.scenario(make_trace(), users=2), tmp_path / "out"
     study = ib.compare(scenario, ["mp-random"], out=out, **SIZE)
     times = (out / "times.csv").read_text().splitlines()
-    for name in ("results.parquet", "plays.parquet", "manifest.json", f"tasks/{times[-1].split(',')[0]}.npz"):
+    for name in ("results.parquet", "plays.parquet", "manifest.json"):
         (out / name).unlink()
+    remove_tasks(out, [times[-1].split(",")[0]])
     copy = next((out / "traces").iterdir())
     (out / "traces" / ".tmp-left").write_bytes(b"half a trace")
     made = copy.stat().st_mtime_ns

@@ -26,6 +26,7 @@ from tests.cli.calls import contents
 from tests.conftest import ROOT
 from tests.own_model import LOUD
 from tests.own_policy import MINE
+from tests.stored_tasks import as_files, remove_tasks, stored_tasks
 
 CONFIGURED = [ib.policy("mp-random"), ib.policy("mp-ucb"), ib.policy("mp-ucb", L=0.5)]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -121,9 +122,9 @@ def test_files_of_a_results_folder(study: ib.Study, folder: Path) -> None:
         "plays.parquet",
         "results.parquet",
         "times.csv",
-        "tasks",
+        "tasks.log",
     }
-    assert len(list((folder / "tasks").iterdir())) == 3 * 4  # three policies and the references
+    assert len(stored_tasks(folder)) == 3 * 4  # three policies and the references
 
 
 def test_every_file_of_a_results_folder_is_documented(study: ib.Study, folder: Path) -> None:
@@ -189,7 +190,8 @@ def test_another_seed_gives_other_results(study: ib.Study) -> None:
 
 def test_extending_step_by_step_equals_one_run(study: ib.Study, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    kept: dict[Path, tuple[bytes, int]] = {}
+    kept: dict[str, bytes] = {}
+    log = b""
     steps: list[tuple[list[Any], int]] = [
         (CONFIGURED[:1], 1),
         (CONFIGURED[1:2], 1),
@@ -198,10 +200,11 @@ def test_extending_step_by_step_equals_one_run(study: ib.Study, folder: Path, tm
     ]
     for policies, replications in steps:
         extended = ib.compare("S4", policies, out=out, **{**SIZE, "replications": replications})
-        tasks = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (out / "tasks").iterdir()}
+        tasks = stored_tasks(out)
         assert kept.items() <= tasks.items()
         assert len(tasks) > len(kept)
-        kept = tasks
+        assert (out / "tasks.log").read_bytes().startswith(log)
+        kept, log = tasks, (out / "tasks.log").read_bytes()
     assert_equal(extended, study)
     assert table(out).equals(table(folder), check_metadata=True)
     assert table(out, "plays.parquet").equals(table(folder, "plays.parquet"), check_metadata=True)
@@ -213,13 +216,25 @@ def test_smaller_request_keeps_stored_results(study: ib.Study, folder: Path, tmp
     assert_equal(ib.load(out), study)
 
 
+def test_folder_with_a_file_per_task_is_continued(study: ib.Study, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ib.compare("S4", CONFIGURED[:2], out=out, **{**SIZE, "replications": 2})
+    as_files(out)
+    (out / "results.parquet").unlink()
+    kept = contents(out / "tasks")
+    assert_equal(ib.compare("S4", CONFIGURED, out=out, **SIZE), study)
+    assert contents(out / "tasks") == kept
+    assert len(stored_tasks(out)) == 3 * 4 - len(kept)
+    assert table(out).equals(table(folder), check_metadata=True)
+
+
 def test_deleted_task_is_computed_again(study: ib.Study, folder: Path, tmp_path: Path) -> None:
     out = shutil.copytree(folder, tmp_path / "out")
-    tasks = {path.name: path.read_bytes() for path in (out / "tasks").iterdir()}
-    (out / "tasks" / min(tasks)).unlink()
+    tasks = stored_tasks(out)
+    remove_tasks(out, [min(tasks)])
     (out / "results.parquet").unlink()
     assert_equal(ib.compare("S4", CONFIGURED, out=out, **SIZE), study)
-    assert {path.name: path.read_bytes() for path in (out / "tasks").iterdir()} == tasks
+    assert stored_tasks(out) == tasks
     assert table(out).equals(table(folder))
 
 
@@ -309,9 +324,9 @@ def test_first_experiment_is_complete_when_the_second_is_stopped(tmp_path: Path)
     assert study.complete
     assert_equal(study, run_experiment(first))
     assert not (tmp_path / "2/manifest.json").exists()
-    kept = contents(tmp_path / "2/tasks")
+    kept = stored_tasks(tmp_path / "2")
     assert len(kept) == 4
-    before = contents(tmp_path / "1/tasks")
+    before = stored_tasks(tmp_path / "1")
 
     recorder = Recorder()
     requests = [StudyRequest(spec, tmp_path / name, recorder) for name, spec in (("1", first), ("2", second))]
@@ -322,8 +337,8 @@ def test_first_experiment_is_complete_when_the_second_is_stopped(tmp_path: Path)
         "S4: 1 policy x 2 replications x 40 slots, 4 of 4 tasks already there",
         "S4: 2 policies x 2 replications x 40 slots, 4 of 6 tasks already there",
     ]
-    assert contents(tmp_path / "1/tasks") == before
-    assert kept.items() < contents(tmp_path / "2/tasks").items()
+    assert stored_tasks(tmp_path / "1") == before
+    assert kept.items() < stored_tasks(tmp_path / "2").items()
 
 
 def test_no_experiment_starts_if_one_is_refused(tmp_path: Path) -> None:
@@ -334,7 +349,7 @@ def test_no_experiment_starts_if_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ib.InputError, match="2: holds another experiment"):
         run_experiments([StudyRequest(first, tmp_path / "1"), StudyRequest(other, tmp_path / "2")])
     assert contents(tmp_path / "2") == before
-    assert not list(tmp_path.glob("1/tasks/*"))
+    assert not stored_tasks(tmp_path / "1")
     assert not (tmp_path / "1/experiment.toml").exists()
 
 
@@ -384,7 +399,7 @@ def test_only_a_changed_policy_is_computed_again(tmp_path: Path) -> None:
         study = ib.compare("S4", [f"{path}:mine", "mp-random"], out=out, **SIZE)
         assert study["mine"].plays[0].tolist() == [300 * (first <= k < first + 5) for k in range(10)]
         assert_equal(ib.load(out), study)
-        counts.append(len(list((out / "tasks").iterdir())))
+        counts.append(len(stored_tasks(out)))
     assert counts == [9, 12, 12]  # the third run finds all tasks
 
 
@@ -396,14 +411,14 @@ def test_user_model_is_stored_with_its_results(idleband: Run, tmp_path: Path) ->
     (copy,) = (out / "models").iterdir()
     assert copy.read_text() == LOUD
     assert f'kind = "{copy.relative_to(out)}:loud"' in (out / "experiment.toml").read_text()
-    tasks = contents(out / "tasks")
+    tasks = stored_tasks(out)
 
     path.unlink()  # the folder is complete without it: the experiment can be repeated elsewhere
     assert idleband("run", out / "experiment.toml", "--out", "again").returncode == 0
     assert_equal_results(ib.load(tmp_path / "again"), study)
-    assert contents(tmp_path / "again" / "tasks") == tasks
+    assert stored_tasks(tmp_path / "again") == tasks
     more = ib.compare(ib.scenario(out / "experiment.toml"), ["mp-random"], out=out, **{**SIZE, "replications": 4})
-    assert contents(out / "tasks").items() > tasks.items()
+    assert stored_tasks(out).items() > tasks.items()
     assert more["mp-random"].replications == 4
     assert len(list((out / "models").iterdir())) == 1
 
@@ -574,10 +589,10 @@ def test_policies_may_be_nested_lists_and_grids() -> None:
 
 def test_channel_names_do_not_change_task_keys(tmp_path: Path) -> None:
     named = ib.compare("S4", ["mp-random"], out=tmp_path / "out", **SIZE)
-    before = contents(tmp_path / "out/tasks")
+    before = stored_tasks(tmp_path / "out")
     other = ib.scenario("S4", channel_names=[f"band {k}" for k in range(10)])
     again = ib.compare(other, ["mp-random"], out=tmp_path / "out", **SIZE)
-    assert contents(tmp_path / "out/tasks") == before
+    assert stored_tasks(tmp_path / "out") == before
     assert np.array_equal(again["mp-random"].reward, named["mp-random"].reward)
     plays = table(tmp_path / "out", "plays.parquet").to_pandas()
     assert plays.channel.tolist()[:10] == list(range(10))

@@ -4,7 +4,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from idleband.kernels.rng import CONTEXTS, POLICY, STATES, beta, fill_uniform, gamma, next_word, normal, stream, uniform
+from idleband.kernels.rng import (
+    CONTEXTS,
+    POLICY,
+    STATES,
+    STREAMS,
+    beta,
+    fill_uniform,
+    gamma,
+    next_word,
+    normal,
+    normals,
+    python_normals,
+    stream,
+    streams,
+    uniform,
+)
 
 N = 100_000
 
@@ -26,6 +41,22 @@ def test_stream_depends_on_seed_replication_and_name() -> None:
     assert (stream(1, 2, STATES) == stream(1, 2, STATES)).all()
     names = [(1, 2, STATES), (2, 2, STATES), (1, 3, STATES), (1, 2, CONTEXTS), (1, 2, POLICY)]
     assert len({tuple(stream(*name).tolist()) for name in names}) == len(names)
+
+
+def test_streams_of_a_replication_equal_single_streams() -> None:
+    rng = np.random.default_rng(0)
+    pairs = [(seed, replication) for seed in (0, 1, 11, 2**32 - 1, 2**32, 2**63 - 1) for replication in (0, 1, 999_999)]
+    pairs += [(int(rng.integers(2**63)), int(rng.integers(2**32))) for _ in range(100)]
+    for seed, replication in [*pairs, (2**70, 3), (5, 2**33)]:
+        found = streams(seed, replication)
+        assert found.shape == (STREAMS, 2)
+        assert [row.tolist() for row in found] == [stream(seed, replication, i).tolist() for i in range(STREAMS)]
+
+
+def test_normals_of_several_generators_equal_single_draws() -> None:
+    one, other = np.array([stream(3, i, POLICY) for i in range(5)]), np.array([stream(3, i, POLICY) for i in range(5)])
+    assert normals(one, 7).tolist() == [python_normals(rng, 7) for rng in other]
+    assert (one == other).all()
 
 
 def test_steps_are_odd_and_irregular() -> None:

@@ -18,8 +18,8 @@ from scipy import stats
 
 from idleband.paper.plan import Size
 
-# All numbers of replications differ, so that a mistaken one is noticed.
-SIZE = Size(horizon=110, replications=6, fewer=5, fewest=4, neural=3, neural_fewer=2, tuning=1)
+# Small where there are many studies. In test_plan.py all numbers differ, so that a mistaken one is noticed.
+SIZE = Size(horizon=110, replications=6, fewer=3, fewest=2, neural=4, neural_fewer=2, tuning=1)
 
 SCENARIOS = ("S1", "S2", "S3", "S4")
 BASELINES = ("mp-random", "mp-ucb", "mp-klucb", "rca-m")
@@ -193,7 +193,7 @@ def some_studies(whole: Path, place: Path, wanted: Callable[[str], object], *, t
     shutil.copy(whole / "reproduction.toml", place)
     for source in sorted((whole / "studies").iterdir()):
         if wanted(source.name):
-            left_out = shutil.ignore_patterns() if tasks else shutil.ignore_patterns("tasks")
+            left_out = shutil.ignore_patterns() if tasks else shutil.ignore_patterns("tasks.log")
             shutil.copytree(source, place / "studies" / source.name, ignore=left_out)
     return place
 

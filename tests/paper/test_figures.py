@@ -172,7 +172,7 @@ def test_figure_4_removes_the_mean_of_each_replication(drawn: dict[str, ReportFi
                 left = (regret[beta] - common).to_numpy()
                 check(row, "regret", left.mean() + (left - left.mean()) * np.sqrt(6 / 5))
                 assert row.regret == pytest.approx(regret[beta].mean())  # means do not change
-                assert row.replications == (6 if key == "slot-played" else 4)
+                assert row.replications == (6 if key == "slot-played" else 2)
 
 
 def test_map_shows_the_margin_over_the_best_baseline(drawn: dict[str, ReportFigure], whole: Path) -> None:

@@ -302,7 +302,7 @@ def test_markdown_summary_contains_the_verdicts(
     assert text == summary_markdown(judged, SIZE)
     title, made, words, table, the_map, notes = text.rstrip("\n").split("\n\n")
     assert title == "# The paper's claims, reading by reading"
-    assert "110 slots, 6 and 5 replications of the fast policies, 3 and 2 of MP-NUCB, seed 0." in made
+    assert "110 slots, 6 and 3 replications of the fast policies, 4 and 2 of MP-NUCB, seed 0." in made
     short = in_short(judged)
     assert words.splitlines() == [f"- **{claim}** {meaning}. {short[claim]}" for claim, meaning in CLAIMS.items()]
     assert (the_map, notes) == (map_in_short(judged), NOTES)
@@ -379,9 +379,9 @@ def test_run_section_lists_sizes_versions_and_times(page: Element, whole: Path) 
     text = page.one("section", id="run").words
     assert "110 slots, K = 10 channels, contexts of 8 uniform entries, M = 5 users, seed 0." in text
     assert (
-        "Replications: 6 of the fast policies in the first two readings, and in figures 3 and 4 in the first; 5 in the"
-        " other readings, and in figure 3 in the second; 4 in the map beyond the readings, and in figure 4 beyond the"
-        " first; 3 of MP-NUCB in the first two readings (figures 1 and 2); 2 of MP-NUCB in the other readings and in"
+        "Replications: 6 of the fast policies in the first two readings, and in figures 3 and 4 in the first; 3 in the"
+        " other readings, and in figure 3 in the second; 2 in the map beyond the readings, and in figure 4 beyond the"
+        " first; 4 of MP-NUCB in the first two readings (figures 1 and 2); 2 of MP-NUCB in the other readings and in"
         " figure 3. The paper has 5; the verdicts from the first 5 are listed as well."
     ) in text
     assert "of 0.1, 0.5, 1, 10, 100, 1000 the value with the highest mean reward over 1 replication on" in text
@@ -497,7 +497,7 @@ def test_missing_parts_are_listed(page: Element, partial: Path) -> None:
     for item, (name, words) in zip(items, CLAIMS.items(), strict=True):  # no sentence about missing parts
         assert item.endswith(f" {words}.") == (name not in ("C4", "C5"))
     run = document.one("section", id="run").words
-    assert "figures 3 and 4 in the first; 4 in the map beyond the readings" in run
+    assert "figures 3 and 4 in the first; 2 in the map beyond the readings" in run
     assert "of MP-NUCB in the first two readings" not in run
 
 

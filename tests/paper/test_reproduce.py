@@ -29,15 +29,16 @@ from idleband.paper.stored import StoredStudies
 from idleband.progress import Progress
 from tests.paper import stored
 from tests.paper.stored import SIZE
+from tests.stored_tasks import stored_tasks
 
 TABLES = ("results.parquet", "plays.parquet")
 FIGURE_4 = len(stored.LINEAR_MODEL) * 2  # its studies: tuning and betas
 
 
-def tasks(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Return the modification time and the content of every stored task."""
-    found = sorted(folder.glob("studies/*/tasks/*.npz"))
-    return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in found}
+def tasks(folder: Path) -> dict[str, bytes]:
+    """Return the content of every stored task by study and key."""
+    places = sorted(folder.glob("studies/*"))
+    return {f"{place.name}/{key}": task for place in places for key, task in stored_tasks(place).items()}
 
 
 def check_same(folder: Path, whole: Path) -> None:
@@ -46,8 +47,9 @@ def check_same(folder: Path, whole: Path) -> None:
     assert len(places) == FIGURE_4
     for place in places:
         other = whole / "studies" / place.name
-        for name in (*TABLES, *sorted(str(task.relative_to(other)) for task in other.glob("tasks/*"))):
+        for name in TABLES:
             assert (place / name).read_bytes() == (other / name).read_bytes(), (place.name, name)
+        assert stored_tasks(place) == stored_tasks(other), place.name
     assert StoredStudies(folder).parts == ["figure4"]
     assert not list(folder.rglob(".tmp-*"))
 
@@ -167,14 +169,14 @@ def test_more_replications_extend_the_stored_studies(whole: Path, tmp_path: Path
     reproduce(folder, replace(SIZE, replications=7), ["figure4"])
     after = tasks(folder)
     assert before.items() <= after.items()
-    new = [name.split("/")[1] for name in after.keys() - before.keys()]
+    new = [name.split("/")[0] for name in after.keys() - before.keys()]
     assert new == ["S1-slot-played-beta"] * (6 + 1)
     studies = StoredStudies(folder)
     assert studies.size.replications == 7
     assert studies.parts == ["figure3", "figure4"]
     assert [studies.with_users(MAIN, "MP-LUCB", M).replications for M in (1, 9)] == [6, 6]
     assert [result.replications for result in studies.with_beta(MAIN)] == [7] * 6
-    assert [result.replications for result in studies.with_beta(SENSED)] == [4] * 6
+    assert [result.replications for result in studies.with_beta(SENSED)] == [2] * 6
 
 
 def test_fewer_replications_use_the_first_stored_ones(figure4: Path, studies: StoredStudies) -> None:
@@ -351,7 +353,7 @@ def test_damaged_study_is_named(whole: Path, tmp_path: Path, name: str, message:
 
 def test_sizes_are_checked() -> None:
     """Intervals need two replications; curves begin at slot 10."""
-    given = {"horizon": "110", "replications": "6", "fewer": 5, "fewest": 4, "neural": 3, "neural_fewer": 2}
+    given = {"horizon": "110", "replications": "6", "fewer": 3, "fewest": 2, "neural": 4, "neural_fewer": 2}
     assert check_size(**given, tuning=1, seed=0) == SIZE
     least = {
         "horizon": 10,

@@ -13,6 +13,7 @@ from idleband.kernels.packed_state import PackedState, pack, unpacked
 from idleband.kernels.rng import POLICY, stream
 from idleband.policies.protocol import PARAMETERS, Setup, Truth
 from idleband.policies.registry import ConfiguredPolicy
+from idleband.policies.state_template import copied
 
 
 class Learner:
@@ -27,7 +28,11 @@ class Learner:
         setup = setup._replace(params=configured.params)
         given = (truth,) if PARAMETERS in policy.knows else ()
         with policy_errors(policy):
-            self.state = policy.init(setup, *given)
+            if policy.source is None:  # states may share arrays, and a snapshot is loaded into all of them
+                self.state = copied(policy.init(setup, *given))
+            else:  # a user's policy might write into the setup, which the scenario keeps
+                setup = copied(setup)
+                self.state = policy.init(setup, *given)
         self.rng = stream(seed, replication, POLICY)
         self.workspace = slot_kernels.new_workspace(setup.K)
         self.meanings = ("", "") if policy.terms is None else policy.terms(setup)  # of the estimate and the width

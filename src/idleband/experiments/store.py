@@ -2,14 +2,17 @@
 
     DIR/experiment.toml    the complete experiment; policies/ and models/ contain copies of users' files, traces/ and
                            contexts/ those of recordings that are replayed
-    DIR/tasks/KEY.npz      one finished task each; KEY is a hash of everything that determines its numbers
+    DIR/tasks.log          finished tasks, each under a key, a hash of everything that determines its numbers
     DIR/times.csv          processor time of each task
     DIR/results.parquet    the tidy table
     DIR/plays.parquet      plays per channel
     DIR/manifest.json      versions, machine, processor time, keys and the digests of the two tables; written last
 
-Each file is written under a temporary name, synced and renamed, so that a file is never incomplete. Version 0.1 called
-the folder of tasks `units`.
+Files are written under a temporary name, synced and renamed, so that a file is never incomplete. tasks.log is appended
+to (`task_log.py`): if the process is killed, only tasks that were not finished are lost; if the machine stops, those of
+the last second may be lost, too. In both cases the same command continues.
+
+Before that each task was a file: DIR/tasks/KEY.npz, which is still read, and in version 0.1 DIR/units/KEY.npz.
 """
 
 import contextlib
@@ -20,6 +23,7 @@ import math
 import os
 import platform
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,8 +34,9 @@ import tomli_w
 
 from idleband import validation
 from idleband.durable import TEMPORARY, write_durably, writing_durably
-from idleband.errors import InputError
+from idleband.errors import InputError, StorageError
 from idleband.experiments.spec import Experiment, read_experiment
+from idleband.experiments.task_log import TaskLog
 from idleband.kernels.compile import source_hash
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.scenario.build import read_toml, with_data_files
@@ -49,6 +54,7 @@ except ImportError:  # no file locks on this system: two processes can use one f
     fcntl = None  # type: ignore[assignment]
 
 SCHEMA = 1
+LOG = "tasks.log"
 TASKS, TASKS_0_1 = "tasks", "units"
 TRACES, CONTEXTS = "traces", "contexts"
 TIMES = "times.csv"
@@ -56,21 +62,35 @@ TABLES = ("results.parquet", "plays.parquet")
 
 
 def task_keys(experiment: Experiment, tasks: Iterable[Task]) -> dict[Task, str]:
-    """Return for each task a hash of everything that determines its numbers; the number of replications does not."""
-    shared = {
-        "schema": SCHEMA,
-        "sources": source_hash(),
-        "scenario": experiment.scenario.identity(),
-        "horizon": experiment.horizon,
-        "seed": experiment.seed,
-    }
+    """Return for each task a hash of everything that determines its numbers; the number of replications does not.
+
+    Hashed is a JSON object with sorted keys. Most of it is the same for all tasks and written once.
+    """
+    before = f'{{"horizon":{_json(experiment.horizon)},"policy":'
+    after = "".join(
+        f',"{key}":{_json(value)}'
+        for key, value in (
+            ("scenario", experiment.scenario.identity()),
+            ("schema", SCHEMA),
+            ("seed", experiment.seed),
+            ("sources", source_hash()),
+        )
+    )
+    policies: dict[int, str] = {}
     keys = {}
     for task in tasks:
-        policy = None if task.configured is None else [*task.configured.policy.key, task.configured.values]
-        content = shared | {"replication": task.replication, "policy": policy}
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        configured = task.configured
+        policy = policies.get(id(configured))
+        if policy is None:
+            policy = _json(None if configured is None else [*configured.policy.key, configured.values])
+            policies[id(configured)] = policy
+        text = f'{before}{policy},"replication":{task.replication}{after}}}'
         keys[task] = hashlib.sha256(text.encode()).hexdigest()[:40]
     return keys
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 class Store:
@@ -78,22 +98,52 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._log = TaskLog(folder / LOG)
+
+    @cached_property
+    def _logged(self) -> dict[str, int]:
+        """Positions in the log by key."""
+        return {_header(content)["key"]: position for position, content in self._log.records()}
+
+    @cached_property
+    def _files(self) -> dict[str, Path]:
+        """Files of tasks by key."""
+        return {path.stem: path for path in (self.folder / TASKS).glob("*.npz")}
+
+    @property
+    def empty(self) -> bool:
+        """Whether no task is stored, by no version of this package."""
+        return not (self._logged or self._files or any((self.folder / TASKS_0_1).glob("*.npz")))
 
     def has(self, key: str) -> bool:
-        return self._file(key).exists()
-
-    def _file(self, key: str) -> Path:
-        return self.folder / TASKS / f"{key}.npz"
+        return key in self._logged or key in self._files
 
     def save(self, key: str, result: TaskResult) -> None:
-        buffer = io.BytesIO()
-        header = np.frombuffer(json.dumps({"schema": SCHEMA, "key": key, "note": result.note}).encode(), np.uint8)
-        np.savez(buffer, header=header, curves=result.curves, plays=result.plays)
-        write_durably(self._file(key), buffer.getvalue())
-        # The time is kept out of the task's file, which has the same bytes whenever it is computed. A single
-        # write keeps lines whole.
-        with contextlib.suppress(OSError), (self.folder / TIMES).open("a") as file:
-            file.write(f"{key},{result.seconds:.4f}\n")
+        curves, plays = np.ascontiguousarray(result.curves, "<f8"), np.ascontiguousarray(result.plays, "<i8")
+        header = {"schema": SCHEMA, "key": key, "note": result.note, "curves": curves.shape, "plays": len(plays)}
+        text = json.dumps(header).encode()
+        known = self._logged  # read before anything is appended
+        known[key] = self._log.append(b"".join((len(text).to_bytes(4, "little"), text, curves.data, plays.data)))
+        # The time is kept elsewhere: a task is stored with the same bytes whenever it is computed. A single write keeps
+        # lines whole.
+        with contextlib.suppress(OSError):
+            os.write(self._times_file, f"{key},{result.seconds:.4f}\n".encode())
+
+    @cached_property
+    def _times_file(self) -> int:
+        """Descriptor of the file of times."""
+        return os.open(self.folder / TIMES, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def sync(self) -> None:
+        """Wait until all tasks have reached the disk."""
+        self._log.sync()
+
+    def close(self) -> None:
+        """Sync and close the files that `save` has opened."""
+        with contextlib.suppress(OSError):
+            if "_times_file" in vars(self):
+                os.close(vars(self).pop("_times_file"))
+        self._log.close()
 
     def times(self) -> dict[str, float]:
         """Return the processor time of tasks by key, as far as it is known."""
@@ -111,16 +161,17 @@ class Store:
         return sum(times.get(key, 0.0) for key in keys)
 
     def load(self, key: str, seconds: float = math.nan) -> TaskResult:
-        path = self._file(key)
-        try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as data:
-                header = json.loads(data["header"].tobytes())
-                result = TaskResult(data["curves"], data["plays"], None, str(header["note"]), seconds)
-            if header["schema"] != SCHEMA or header["key"] != key:
-                raise ValueError("the header belongs to another task")
-        except Exception as error:  # a damaged archive can raise almost anything
-            raise InputError(f"{path}: damaged ({error}); delete it to compute it again") from None
-        return result
+        if key not in self._logged:
+            return _read_file(self._files[key], key, seconds)
+        content = self._log.read(self._logged[key])
+        header = _header(content)
+        if header["schema"] != SCHEMA or header["key"] != key:
+            raise InputError(f"{self._log.path}: belongs to another version; delete it to compute its tasks again")
+        first = 4 + int.from_bytes(content[:4], "little")
+        last = len(content) - 8 * header["plays"]
+        curves = np.frombuffer(content[first:last], "<f8").reshape(header["curves"]).astype(float)
+        plays = np.frombuffer(content[last:], "<i8").astype(np.int64)
+        return TaskResult(curves, plays, None, header["note"], seconds)
 
     def write_experiment(self, experiment: Experiment) -> None:
         """Write experiment.toml and copies of the files that it refers to, so that the folder can be moved."""
@@ -162,6 +213,7 @@ class Store:
         import pyarrow
         import pyarrow.parquet
 
+        self.sync()  # tables are never ahead of tasks
         plays = [_plays_columns(result) for result in results]
         together = pyarrow.table({name: np.concatenate([part[name] for part in plays]) for name in plays[0]})
         digests = {}
@@ -193,6 +245,25 @@ class Store:
         write_durably(self.folder / "manifest.json", (json.dumps(manifest, indent=1) + "\n").encode())
 
 
+def _header(content: bytes) -> dict[str, Any]:
+    """Return the header of a task in the log."""
+    header: dict[str, Any] = json.loads(content[4 : 4 + int.from_bytes(content[:4], "little")])
+    return header
+
+
+def _read_file(path: Path, key: str, seconds: float) -> TaskResult:
+    """Return a task that was stored as a file."""
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as data:
+            header = json.loads(data["header"].tobytes())
+            result = TaskResult(data["curves"], data["plays"], None, str(header["note"]), seconds)
+        if header["schema"] != SCHEMA or header["key"] != key:
+            raise ValueError("the header belongs to another task")
+    except Exception as error:  # a damaged archive can raise almost anything
+        raise InputError(f"{path}: damaged ({error}); delete it to compute it again") from None
+    return result
+
+
 @contextlib.contextmanager
 def open_store(folder: Path, experiment: Experiment) -> Iterator[tuple[Store, Experiment]]:
     """Lock a folder for an experiment; return the store and the experiment merged with the one in the folder.
@@ -201,7 +272,7 @@ def open_store(folder: Path, experiment: Experiment) -> Iterator[tuple[Store, Ex
     """
     check_folder(folder, experiment)
     try:
-        (folder / TASKS).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
     except OSError as error:
         raise InputError(f"{folder}: cannot be written to: {error.strerror or error}") from None
@@ -215,7 +286,14 @@ def open_store(folder: Path, experiment: Experiment) -> Iterator[tuple[Store, Ex
         for place in (folder, *(folder / part for part in (TASKS, "policies", "models", TRACES, CONTEXTS))):
             for leftover in place.glob(f"{TEMPORARY}*"):  # of a run that was killed, as this process has the lock
                 leftover.unlink(missing_ok=True)
-        yield Store(folder), merged
+        store = Store(folder)
+        try:
+            yield store, merged
+        except BaseException:
+            with contextlib.suppress(StorageError):  # the first error is reported
+                store.close()
+            raise
+        store.close()
 
 
 def check_place(folder: Path) -> None:
@@ -234,7 +312,8 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
         if taken:
             raise InputError(f"{folder}: holds {taken[0]} but no experiment.toml; choose another folder")
         return experiment
-    if not any(file for part in (TASKS, TASKS_0_1) for file in (folder / part).glob("*.npz")):  # nothing was finished
+    store = Store(folder)
+    if store.empty:  # nothing was finished
         return experiment
     held = read_experiment(file)
     if held.scenario.identity() != experiment.scenario.identity():
@@ -247,7 +326,6 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
             )
     # Only finished tasks count: a policy that always failed, or replications that were requested by mistake, are not
     # added to every later run.
-    store = Store(folder)
     run: dict[str, list[int]] = {one.label: [] for one in held.policies}
     for task, key in task_keys(held, held.tasks).items():
         if task.configured is not None and store.has(key):

@@ -69,8 +69,8 @@ class Reading:
 
 
 # MP-NUCB keeps the diagonal of its matrix, as the code of NeuralUCB does (uclaml/NeuralUCB, learner_diag.py).
-# The full 160 x 160 matrix takes five times as long; 20 replications of both differ by less than 1% in reward
-# (docs/explanation/neural.md). In this time twelve replications say more about a claim than two with the full matrix.
+# The full 160 x 160 matrix takes three to five times as long, and 20 replications of both differ by less than 1% in
+# reward (docs/explanation/neural.md): twelve replications with the diagonal say more about a claim than three without.
 _DIAGONAL = {"covariance": "diagonal"}
 
 # Standard deviations of the perturbation given the context. The paper has E[n | x] = theta . x.

@@ -33,6 +33,14 @@ def state_maker(scenario: Scenario, init: Callable[[Setup], Any], params: Any) -
     return _maker(first, second)
 
 
+def copied(value: Any) -> Any:
+    """Return a value with copies of the arrays in it and in its nested tuples."""
+    if isinstance(value, tuple):
+        parts = [copied(part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return _copy(value) if isinstance(value, np.ndarray) else value
+
+
 def _maker(first: Any, second: Any) -> Callable[[], Any]:
     """Return a function that returns values like `first`, which was made together with `second`."""
     if isinstance(first, tuple):
@@ -41,15 +49,14 @@ def _maker(first: Any, second: Any) -> Callable[[], Any]:
         return lambda: kind(*[make() for make in makers])
     if not isinstance(first, np.ndarray) or first is second:
         return lambda: first
-    if first.base is not None:  # it may begin at a cache line
-        return partial(_aligned_copy, first)
-    if first.nbytes >= LARGE and not first.any():
+    if first.base is None and first.nbytes >= LARGE and not first.any():
         return partial(np.zeros, first.shape, first.dtype)
-    return first.copy
+    return partial(_copy, first) if first.base is not None else first.copy
 
 
-def _aligned_copy(array: Array) -> Array:
-    if array.dtype != np.float64:
+def _copy(array: Array) -> Array:
+    """Return a copy that begins at a cache line if the array may do so."""
+    if array.base is None or array.dtype != np.float64:
         return array.copy()
     copy = aligned(array.shape)
     copy[...] = array

@@ -15,7 +15,7 @@ import numpy as np
 
 from idleband.arrays import Floats
 from idleband.errors import InputError
-from idleband.kernels.compile import jit
+from idleband.kernels.compile import INTERPRETED, jit
 from idleband.kernels.rng import Rng, normals, python_normals
 from idleband.scenario import sampled_strength, strength_search
 from idleband.scenario.halfspace_volume import below, estimate, within
@@ -82,8 +82,8 @@ class PerturbationModel(ABC):
         """Draw a theta with P(n < 1) = clear, or with a given norm for the linear model."""
 
     def draw_many(self, rngs: Rng, count: int, d: int, clear: float | None, norm: float | None) -> list[Floats]:
-        """Return the thetas of `count` calls of `draw` for each generator, shape (count, size)."""
-        return [np.array([self.draw(rng, d, clear, norm) for _ in range(count)]) for rng in rngs]
+        """Return the thetas of `count` calls of `draw` with a copy of each generator, shape (count, size)."""
+        return [np.array([self.draw(rng, d, clear, norm) for _ in range(count)]) for rng in rngs.copy()]
 
     @abstractmethod
     def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
@@ -354,8 +354,9 @@ PERTURBATION_MODELS: dict[str, PerturbationModel] = {
 
 def prepare_drawing() -> None:
     """Compile or load what draws thetas faster. They are the same without it."""
-    strength_search.prepare()
-    sampled_strength.prepare()
+    if not INTERPRETED:
+        sampled_strength.prepare()
+        strength_search.prepare()
 
 
 @cache

@@ -294,6 +294,8 @@ def count_below(weights: Floats, level: float) -> int | None:
     None if that is in doubt, or if the reference does not count.
     """
     d = len(weights)
+    if d > MAX_DIMENSION or not weights.all():
+        return None
     size = float((np.maximum(0.0, level - corners_of(d)[1] @ weights) ** d).sum()) / math.factorial(d) / weights.prod()
     if not (size > INACCURATE and 0.0 < level < float(weights.sum())):
         return None

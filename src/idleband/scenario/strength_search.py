@@ -387,7 +387,7 @@ def _compiled() -> Callable[..., int]:
 def prepare() -> None:
     """Compile the search or load it; until then nothing is found here."""
     global _prepared
-    if not compile.INTERPRETED and not _prepared:
+    if not _prepared:
         compile.call(_compiled(), new_searches(1, 1), 0, np.zeros(0))
         _prepared = True
 

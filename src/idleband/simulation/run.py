@@ -8,8 +8,6 @@ from functools import cache
 from threading import Lock
 from typing import Any
 
-import numpy as np
-
 from idleband import user_code
 from idleband.arrays import Floats, Words
 from idleband.binding import Bindings, Kernel, bind_policy, check_compiled, kernel_name, policy_errors
@@ -20,7 +18,7 @@ from idleband.kernels.rng import POLICY, streams
 from idleband.policies.knowledge import setup_of, truth_of
 from idleband.policies.protocol import PARAMETERS, Policy, Setup
 from idleband.policies.registry import ConfiguredPolicy
-from idleband.policies.state_template import state_maker
+from idleband.policies.state_template import copied, state_maker
 from idleband.scenario.perturbation import PerturbationModel
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.user_models import UserModel
@@ -117,7 +115,7 @@ class PolicyRun:
         policy, model = configured.policy, scenario.perturbation.model
         setup = setup_of(scenario, configured.params)
         if policy.source is not None:  # a user's policy might write into it
-            setup = Setup._make(part.copy() if isinstance(part, np.ndarray) else part for part in setup)
+            setup = copied(setup)
         theta, means = path_parameters(scenario, seed, replication)
 
         def memory() -> tuple[Any, ...]:
