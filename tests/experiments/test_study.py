@@ -20,7 +20,7 @@ from scipy import stats
 import idleband as ib
 from idleband.experiments.run import StudyRequest, run_experiment, run_experiments
 from idleband.experiments.spec import Experiment, experiment, read_experiment
-from idleband.experiments.store import CONTEXTS, TRACES
+from idleband.experiments.store import CONTEXTS, LOG, TRACES
 from idleband.progress import Progress
 from tests.cli.calls import contents
 from tests.conftest import ROOT
@@ -267,8 +267,9 @@ def three() -> list[Experiment]:
 
 
 def results(folder: Path) -> dict[str, bytes | None]:
-    """Return all files of a folder that do not depend on time."""
-    return {name: data for name, data in contents(folder).items() if name not in ("times.csv", "manifest.json")}
+    """Return the tasks of a folder, whose order depends on threads, and all other files that do not depend on time."""
+    timed = ("times.csv", "manifest.json", LOG)
+    return {name: data for name, data in contents(folder).items() if name not in timed} | stored_tasks(folder)
 
 
 class Recorder(Progress):
