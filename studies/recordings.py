@@ -21,7 +21,7 @@ from idleband.advice.advise import PREFERRED, candidates
 
 OUT = Path(__file__).with_suffix(".md")
 USERS = (5, 10, 20)
-REPLICATIONS = 10  # starting points
+REPLICATIONS = 20  # starting points
 PREDICTORS = ("mp-adaptive", "mp-belief")  # whose predictions are compared: the mixture, and the two-state belief
 LOSS_USERS, STARTS = 10, 5
 SEED = 5

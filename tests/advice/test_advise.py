@@ -73,7 +73,7 @@ def test_a_trace_of_two_slots_gives_valid_json(tmp_path: Path) -> None:
     trace = ib.Trace.from_arrays(busy=[[0, 1], [1, 0]])
     advice = ib.advise(trace, users=1, policies=FAST, replications=1, out=tmp_path)
     stored = json.loads((tmp_path / "advice.json").read_text(), parse_constant=pytest.fail)
-    assert stored["policies"][1]["behind"]["interval"] == [None, None]
+    assert stored["policies"][1]["behind"]["interval"] is None
     assert advice.fit is None
 
 

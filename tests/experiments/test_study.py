@@ -20,7 +20,7 @@ from scipy import stats
 import idleband as ib
 from idleband.experiments.run import StudyRequest, run_experiment, run_experiments
 from idleband.experiments.spec import Experiment, experiment, read_experiment
-from idleband.experiments.store import CONTEXTS, TASKS, TRACES
+from idleband.experiments.store import CONTEXTS, TRACES
 from idleband.progress import Progress
 from tests.cli.calls import contents
 from tests.conftest import ROOT
@@ -132,7 +132,7 @@ def test_every_file_of_a_results_folder_is_documented(study: ib.Study, folder: P
     described = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
     for path in folder.iterdir():
         assert path.name == ".lock" or f"`{path.name}" in described, path.name
-    for part in (TASKS, TRACES, CONTEXTS, "policies", "models"):
+    for part in (TRACES, CONTEXTS, "policies", "models"):
         assert f"`{part}/" in described, part
     (row,) = (line for line in page.splitlines() if line.startswith("| `plays.parquet`"))
     assert f"`{', '.join(pyarrow.parquet.read_schema(folder / 'plays.parquet').names)}`" in row
