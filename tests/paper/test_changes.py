@@ -50,7 +50,7 @@ def test_replications_are_the_cause_where_the_first_ones_give_the_earlier_verdic
     one = judged("C1", MAIN, "MP-LUCB", [1.0, -0.9, *[1.0] * 8])
     assert one.verdict == "holds"
     assert causes(one, "undecided", 3) == ["3 to 10 replications"]
-    assert causes(one, "fails", 3) == ["tuning over 2 replications, or mp-klucb with the time M t"]
+    assert causes(one, "fails", 3) == ["tuning over 2 replications"]
     assert causes(one, "fails", 20) == ["20 to 10 replications"]
 
 

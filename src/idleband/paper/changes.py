@@ -71,7 +71,7 @@ def _cause(row: Mapping[str, str], one: Judgement, choices: Choices, size: Size)
     """Return why a verdict has changed.
 
     Replications, if the first ones, as many as before, give the verdict of before. Otherwise what is tuned, as gamma of
-    MP-NUCB was 1 before and L and beta were chosen from three runs, or mp-klucb, whose time was t and is M t.
+    MP-NUCB was 1 before and L and beta were chosen from three runs.
     """
     R = int(row["replications"])
     more = f"{R} to {one.replications} replications"
@@ -91,4 +91,4 @@ def _cause(row: Mapping[str, str], one: Judgement, choices: Choices, size: Size)
             causes.append("the diagonal of the matrix")
     if one.replications < R:
         causes.append(more)
-    return "; ".join(causes) or f"tuning over {size.tuning} replications, or mp-klucb with the time M t"
+    return "; ".join(causes) or f"tuning over {size.tuning} replications"
