@@ -107,7 +107,7 @@ RATIOS = {
         "mp-adaptive",
         "mp-belief",
         ("none", "linear", "quadratic", "cosine"),
-    ): "it earns 99.97 to 100.03% of the reward of",
+    ): "it earns 99.98 to 100.03% of the reward of",
     ("mp-stay", "mp-belief", ("none",)): "in S1 to S4 80 to 99% of `mp-belief`",
     ("mp-belief", "best oracle", ("none",)): "99.95 to 99.96% of the oracle without perturbation",
     ("mp-belief-lucb", "oracle-belief", ("linear",)): "99.90 to 99.96% of the oracle under the linear model",
