@@ -266,9 +266,11 @@ def three() -> list[Experiment]:
     return [experiment(scenario, CONFIGURED[i:], 40 + i // 2, 2 + i, 5) for i, scenario in enumerate(scenarios)]
 
 
-def results(folder: Path) -> dict[str, bytes | None]:
-    """Return all files of a folder that do not depend on time."""
-    return {name: data for name, data in contents(folder).items() if name not in ("times.csv", "manifest.json")}
+def results(folder: Path) -> dict[str, Any]:
+    """Return all files of a folder that do not depend on time, and the tasks in the log."""
+    timed = ("times.csv", "manifest.json", "tasks.log")
+    files = {name: data for name, data in contents(folder).items() if name not in timed}
+    return files | {"tasks": stored_tasks(folder)}
 
 
 class Recorder(Progress):
