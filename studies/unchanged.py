@@ -5,8 +5,8 @@
     python studies/unchanged.py --write [FILE]   # write the digests of this version, by default studies/unchanged.json
 
 Refactoring must not change results. A change that is meant to alter them writes new digests and explains why in its
-commit message. In older versions theta was scaled with products of matrices whose last bits depend on the processor, so
-with these only `--base` compares like with like. 1c9f628 is the last commit before policies, files and messages were
+commit message. A drawn theta is scaled with products and powers by NumPy whose last bits depend on the processor, so on
+another one only `--base` compares like with like. 1c9f628 is the last commit before policies, files and messages were
 renamed.
 """
 
