@@ -22,8 +22,10 @@ from idleband.kernels.compile import INTERPRETED, call, jit, specialise
 Rng = npt.NDArray[np.uint64]
 
 # The streams of a replication. PERTURBATION: the parameters of the perturbation model; NOISE: the noise of the
-# perturbation. FRESH: contexts that are not shown to policies.
-STATES, CONTEXTS, PERTURBATION, POLICY, FRESH, REGIMES, SHOCKS, SENSING, NOISE = range(9)
+# perturbation. FRESH: contexts that are not shown to policies. COLLISIONS: who wins a collision; PRESENCE: when users
+# arrive and leave. Users without a base station have a stream each, from USERS on.
+STATES, CONTEXTS, PERTURBATION, POLICY, FRESH, REGIMES, SHOCKS, SENSING, NOISE, COLLISIONS, PRESENCE = range(11)
+USERS = 2**20
 
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)

@@ -16,6 +16,14 @@ Optional functions:
                                                       channel into the columns of `terms`
     terms(setup) -> (str, str)                        plain Python: what the estimate and the width are
 
+A decentralised policy has the same form. Each user is an instance of it with a state and a random stream of its own,
+for whom M is 1: `select` writes one channel, or returns 0 to stay silent. Slots count from the arrival of the user.
+Where there are control minislots, two more functions may be given; without them a user sends nothing:
+
+    signal(setup, state, slot, minislots) -> None     after all updates of a slot: set elements of `minislots` to 1 to
+                                                      send in them, at most `control_bits`; the others stay 0
+    hear(setup, state, slot, minislots) -> None       then: element i is 1 if any user has sent in minislot i
+
 `Params` and `State` are NamedTuples. Hyper-parameters are fields of `Params` and are read as `setup.params.NAME`; they
 are not closures, because each closure would have to be compiled again. `select`, `update`, `predict` and `explain` run
 inside the compiled loop and allocate nothing: `slot` provides working arrays. Bounds of parameters are given in their
@@ -54,6 +62,10 @@ class Setup(NamedTuple):
     missed: Floats  # (K,) probability that a busy channel is observed as idle (missed detection)
     false_alarm: Floats  # (K,) probability that an idle channel is observed as busy
     switching_cost: float  # reward lost when a channel is played that was not played in the slot before
+    users: int  # number of users of the band; 0 if the policy of a single user does not know it
+    horizon: int  # number of slots; 0 if the policy does not know it
+    control_bits: int  # control minislots per user and slot; only without a base station
+    observes: int  # SENSING, COLLISIONS or REWARDS, as in scenario.uncoordinated; SENSING with a base station
     params: Any  # the parameters of the policy, a NamedTuple
 
 
@@ -86,9 +98,10 @@ class Feedback(NamedTuple):
     """What one selected channel returned in a slot."""
 
     channel: int  # from 0
-    state: int  # observed state of the channel
+    state: int  # observed state of the channel; -1 if a user without a base station does not observe it
     reward: float
     perturbation: float  # measured perturbation, nan where it is not measured
+    collision: int  # 1 if other users played the channel, 0 if not, -1 if that is not observed; 0 with a base station
 
 
 # Columns of `terms`, one row per channel; nan where a policy has no such value. The belief is the probability that no
@@ -112,7 +125,8 @@ def to_unit(setup: Setup, r: float) -> float:
 
 
 CONTEXTS_SEEN, PARAMETERS, STATES_SEEN = "contexts", "parameters", "all states"
-KNOWLEDGE = (CONTEXTS_SEEN, PARAMETERS, STATES_SEEN)
+USERS_KNOWN, HORIZON_KNOWN = "number of users", "horizon"  # of policies of single users
+KNOWLEDGE = (CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, USERS_KNOWN, HORIZON_KNOWN)
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,6 +143,9 @@ class Policy:
     predict: Callable[..., None] | None = None
     explain: Callable[..., None] | None = None
     terms: Callable[..., tuple[str, str]] | None = None
+    signal: Callable[..., None] | None = None
+    hear: Callable[..., None] | None = None
+    decentralised: bool = False  # whether it is the policy of a single user without a base station
     check: Callable[..., None] | None = None  # (setup): raises InputError where `init` would need too much memory
     knows: frozenset[str] = frozenset()  # of KNOWLEDGE, in addition to the feedback of the channels it played
     fixed: frozenset[str] = frozenset()  # parameters that cannot be set because they define the policy
