@@ -24,6 +24,10 @@ from idleband.kernels.rng import Rng, normal, uniform
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # the usual constants of Kingma and Ba
 
+# Running means below this are set to zero. Those of a unit that is never active decay to subnormal numbers, with which
+# arithmetic takes many times as long; their steps are too small to change a weight either way.
+NEGLIGIBLE = 1e-280
+
 
 class Nets(NamedTuple):
     W: Floats  # (models, L-1, rows, D)
@@ -238,6 +242,6 @@ def adam(nets: Nets, m: int, l: int, j: int, slope: Floats, rate: float, unbias:
     for i in range(slope.shape[1]):
         mean = BETA1 * nets.mean[m, l, j, i] + (1.0 - BETA1) * slope[j, i]
         square = BETA2 * nets.square[m, l, j, i] + (1.0 - BETA2) * (slope[j, i] * slope[j, i])
-        nets.mean[m, l, j, i] = mean
-        nets.square[m, l, j, i] = square
+        nets.mean[m, l, j, i] = mean if abs(mean) > NEGLIGIBLE else 0.0
+        nets.square[m, l, j, i] = square if square > NEGLIGIBLE else 0.0
         nets.W[m, l, j, i] -= rate * mean / (math.sqrt(square) * unbias + EPSILON)
