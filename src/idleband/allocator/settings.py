@@ -21,6 +21,7 @@ from idleband.scenario.reward import HIGH, LOW
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.sensing_errors import SensingErrors, read_sensing_errors
 from idleband.scenario.table import from_table
+from idleband.scenario.uncoordinated import SENSING
 from idleband.simulation.path import path_parameters
 from idleband.simulation.simulate import MAX_REPLICATIONS, MAX_SEED
 
@@ -202,6 +203,10 @@ class Settings:
             missed=np.zeros(K) if errors is None else np.array(errors.missed),
             false_alarm=np.zeros(K) if errors is None else np.array(errors.false_alarm),
             switching_cost=self.switching_cost,
+            users=self.users,
+            horizon=0,
+            control_bits=0,
+            observes=SENSING,
             params=(),
         )
 

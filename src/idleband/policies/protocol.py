@@ -125,8 +125,12 @@ def to_unit(setup: Setup, r: float) -> float:
 
 
 CONTEXTS_SEEN, PARAMETERS, STATES_SEEN = "contexts", "parameters", "all states"
-USERS_KNOWN, HORIZON_KNOWN = "number of users", "horizon"  # of policies of single users
-KNOWLEDGE = (CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, USERS_KNOWN, HORIZON_KNOWN)
+# Of policies of single users. What they observe and send must be allowed by the scenario.
+USERS_KNOWN, HORIZON_KNOWN = "number of users", "horizon"
+OWN_STATES_SEEN, COLLISIONS_SEEN, CONTROL_BITS = "states of own channels", "collisions", "control bits"
+KNOWLEDGE = (
+    CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, USERS_KNOWN, HORIZON_KNOWN, OWN_STATES_SEEN, COLLISIONS_SEEN, CONTROL_BITS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -143,13 +147,13 @@ class Policy:
     predict: Callable[..., None] | None = None
     explain: Callable[..., None] | None = None
     terms: Callable[..., tuple[str, str]] | None = None
-    signal: Callable[..., None] | None = None
-    hear: Callable[..., None] | None = None
-    decentralised: bool = False  # whether it is the policy of a single user without a base station
     check: Callable[..., None] | None = None  # (setup): raises InputError where `init` would need too much memory
     knows: frozenset[str] = frozenset()  # of KNOWLEDGE, in addition to the feedback of the channels it played
     fixed: frozenset[str] = frozenset()  # parameters that cannot be set because they define the policy
     preset: dict[str, Any] = field(default_factory=dict)  # defaults that differ from those of `params`
+    decentralised: bool = False  # whether it is the policy of a single user without a base station
+    signal: Callable[..., None] | None = None
+    hear: Callable[..., None] | None = None
     source: str | None = None  # hash of the user's file; None for built-in policies
     compiled: str = field(default="auto", compare=False)  # "require": refuse the policy if it does not compile
     cacheable: bool = True  # whether machine code may be cached; false for classes defined interactively

@@ -35,8 +35,16 @@ from idleband.policies import (
 )
 from idleband.policies.configured import ConfiguredPolicy as ConfiguredPolicy
 from idleband.policies.configured import split_parameters
+from idleband.policies.decentralised import (
+    musical_chairs,
+    rho_rand,
+    selfish,
+    top_m_users,
+    user_lbt,
+    user_random,
+)
 from idleband.policies.parameters import public_name
-from idleband.policies.protocol import CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, Policy
+from idleband.policies.protocol import COLLISIONS_SEEN, CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, USERS_KNOWN, Policy
 from idleband.validation import choice
 
 C = TypeVar("C")
@@ -198,6 +206,54 @@ POLICIES: dict[str, Policy] = {
 }  # fmt: skip
 
 
+# Policies of single users without a base station, who observe what scenario.users.observes says.
+_COLLISIONS = frozenset([COLLISIONS_SEEN])
+_COLLISIONS_AND_USERS = _COLLISIONS | frozenset([USERS_KNOWN])
+
+
+def _of_user(name: str, module: Any, knows: frozenset[str], description: str, reference: str, **preset: Any) -> Policy:
+    made = _built_in(name, module, knows, description, reference, **preset)
+    signal, hear = getattr(module, "signal", None), getattr(module, "hear", None)
+    return replace(made, decentralised=True, signal=signal, hear=hear)
+
+
+DECENTRALISED: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        _of_user("user-random", user_random, _NO_MORE, "a random channel in every slot", _OURS),
+        _of_user(
+            "lbt-random", user_lbt, _COLLISIONS, "listen before talk: random channel, back-off after collisions",
+            "IEEE 802.11", sticky=False,
+        ),
+        _of_user("lbt-sticky", user_lbt, _COLLISIONS, "the same, staying on a good channel", "IEEE 802.11"),
+        _of_user(
+            "selfish-klucb", selfish, _NO_MORE, "KL-UCB of the own rewards, 0 on a collision",
+            "Besson and Kaufmann, ALT 2018",
+        ),
+        _of_user(
+            "rho-rand", rho_rand, _COLLISIONS_AND_USERS, "KL-UCB, channel of a random rank",
+            "Anandkumar, Michael, Tang and Swami, IEEE-JSAC 2011",
+        ),
+        _of_user(
+            "randtopm", top_m_users, _COLLISIONS_AND_USERS, "KL-UCB, a random one of the M best channels",
+            "Besson and Kaufmann, ALT 2018", chairs=False,
+        ),
+        _of_user(
+            "mctopm", top_m_users, _COLLISIONS_AND_USERS, "the same, kept after a slot without a collision",
+            "Besson and Kaufmann, ALT 2018",
+        ),
+        _of_user(
+            "musical-chairs", musical_chairs, _COLLISIONS, "learn at random, then sit on one of the best channels",
+            "Rosenski, Shamir and Szlak, ICML 2016",
+        ),
+        _of_user(
+            "dynamic-musical-chairs", musical_chairs, _COLLISIONS, "the same, again in every epoch",
+            "Rosenski, Shamir and Szlak, ICML 2016", epoch=20_000,
+        ),
+    )
+}  # fmt: skip
+
+
 PolicyLike = str | Policy | ConfiguredPolicy | type  # what `policy` accepts
 
 
@@ -292,9 +348,10 @@ def _find(source: Any) -> Policy:
         return cast(Policy, user_code.find(source, "policy", "_idleband_policy", "register"))
     if source.endswith(".py"):
         raise InputError(f"policy {source}: add the name of a policy in this file: {source}:NAME")
-    if source not in POLICIES:
-        raise unknown("policy", source, POLICIES)
-    return POLICIES[source]
+    every = POLICIES | DECENTRALISED
+    if source not in every:
+        raise unknown("policy", source, every)
+    return every[source]
 
 
 Compiled = Literal["auto", "require"]

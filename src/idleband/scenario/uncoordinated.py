@@ -1,8 +1,8 @@
 """Users who choose channels themselves, without a base station that coordinates them.
 
-Each user plays one channel per slot, or none. Users who play the same channel in the same slot collide. What a user
-observes, who earns the reward of a collision, how well each channel suits each user, and when users arrive and leave are
-settings. Control minislots, if there are any, are heard by all users, the sender included.
+Each user plays one channel per slot, or none. Users who play the same channel in the same slot collide. Settings are
+what a user observes, who earns the reward of a collision, how well each channel suits each user, and when users arrive
+and leave. Control minislots, if there are any, are heard by all users, the sender included.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,8 @@ OBSERVES = ("sensing", "collisions", "rewards")
 MAX_CONTROL_BITS = 64
 MAX_SLOT = 10**10
 KEYS = (
-    "count", "coordination", "collision", "observes", "control_bits", "quality", "arrive", "leave", "spread", "mean_stay",
-    "mean_absence",
+    "count", "coordination", "collision", "observes", "control_bits", "quality", "arrive", "leave", "spread",
+    "mean_stay", "mean_absence",
 )  # fmt: skip
 
 
