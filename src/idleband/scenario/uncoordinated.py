@@ -62,6 +62,11 @@ class UncoordinatedUsers:
         """Whether all users are present in all slots."""
         return not (self.arrive or self.leave or self.spread or self.mean_stay)
 
+    @property
+    def alike(self) -> bool:
+        """Whether all users are present in all slots and earn the same on a channel."""
+        return self.always_present and self.quality is None
+
     def to_dict(self, count: int) -> dict[str, Any]:
         """Return the settings as they are written under [scenario.users]."""
         found: dict[str, Any] = {"count": count, "coordination": "none"}

@@ -299,7 +299,7 @@ def _add_user_curves(
 def _upper_bounds(scenario: Scenario, seed: int, replications: int) -> Floats:
     """Return the upper bound of each replication, shape (R,); nan where there is none."""
     given = scenario.uncoordinated
-    if given is not None and not (given.always_present and given.quality is None):
+    if given is not None and not given.alike:
         return np.full(replications, np.nan)  # the bound is for M users alike who are always present
     found = [bound(scenario, path_parameters(scenario, seed, i)[0]) for i in range(replications)]
     return np.array([np.nan if one is None else one for one in found])
