@@ -235,21 +235,25 @@ DECENTRALISED: dict[str, Policy] = {
             "lbt-random", user_lbt, _COLLISIONS, "listen before talk: random channel, back-off after collisions",
             "IEEE 802.11", sticky=False,
         ),
-        _of_user("lbt-sticky", user_lbt, _COLLISIONS, "the same, staying on a good channel", "IEEE 802.11"),
+        _of_user(
+            "lbt-sticky", user_lbt, _COLLISIONS, "listen before talk: stays on a good channel, back-off after collisions",
+            "IEEE 802.11",
+        ),
         _of_user(
             "selfish-klucb", selfish, _NO_MORE, "KL-UCB of the own rewards, 0 on a collision",
             "Besson and Kaufmann, ALT 2018",
         ),
         _of_user(
-            "rho-rand", rho_rand, _COLLISIONS_AND_USERS, "KL-UCB, channel of a random rank",
+            "rho-rand", rho_rand, _COLLISIONS_AND_USERS, "KL-UCB: the channel of a random rank",
             "Anandkumar, Michael, Tang and Swami, IEEE-JSAC 2011",
         ),
         _of_user(
-            "randtopm", top_m_users, _COLLISIONS_AND_USERS, "KL-UCB, a random one of the M best channels",
+            "randtopm", top_m_users, _COLLISIONS_AND_USERS, "KL-UCB: a random one of the M best channels",
             "Besson and Kaufmann, ALT 2018", chairs=False,
         ),
         _of_user(
-            "mctopm", top_m_users, _COLLISIONS_AND_USERS, "the same, kept after a slot without a collision",
+            "mctopm", top_m_users, _COLLISIONS_AND_USERS,
+            "KL-UCB: one of the M best channels, kept after a slot without a collision",
             "Besson and Kaufmann, ALT 2018",
         ),
         _of_user(
@@ -257,7 +261,8 @@ DECENTRALISED: dict[str, Policy] = {
             "Rosenski, Shamir and Szlak, ICML 2016",
         ),
         _of_user(
-            "dynamic-musical-chairs", musical_chairs, _COLLISIONS, "the same, again in every epoch",
+            "dynamic-musical-chairs", musical_chairs, _COLLISIONS,
+            "musical chairs that begin again in every epoch",
             "Rosenski, Shamir and Szlak, ICML 2016", epoch=20_000,
         ),
     )
