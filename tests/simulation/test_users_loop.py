@@ -20,11 +20,11 @@ class Params(NamedTuple):
 
 
 class Seen(NamedTuple):
-    slots: Ints  # (3,) slots in which the user selected, was told the result, and heard
+    slots: Ints  # (3,) slots in which the user selected, received feedback, and heard
     state: Ints  # (1,) of the last slot
     reward: Floats  # (1,)
     collision: Ints  # (1,)
-    heard: Ints  # (1,) minislots in which anybody has sent
+    heard: Ints  # (1,) minislots in which any user has sent
     first: Ints  # (1,) slot number of the first slot
 
 
@@ -109,7 +109,7 @@ def test_users_observe_what_the_scenario_says(observes: str, state: int, collisi
         assert (one.state[0], one.collision[0]) == (state, collision)
 
 
-def test_silent_users_earn_nothing_and_are_told_nothing() -> None:
+def test_silent_users_earn_nothing_and_receive_no_feedback() -> None:
     found = run({}, channel=-1)
     assert value(found, "reward") == value(found, "user_collisions") == 0
     assert [one.slots.tolist() for one in found.state] == [[100, 0, 0]] * 3

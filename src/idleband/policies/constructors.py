@@ -2074,7 +2074,7 @@ def LBTSticky(
     window: int = 4,
     max_window: int = 64,
 ) -> ConfiguredPolicy:
-    """Listen before talk: stays on a good channel, back-off after collisions.
+    """Listen before talk: keeps a good channel, back-off after collisions.
 
     Policy `lbt-sticky`. For a single user without a base station. Needs: collisions.
 

@@ -236,7 +236,7 @@ DECENTRALISED: dict[str, Policy] = {
             "IEEE 802.11", sticky=False,
         ),
         _of_user(
-            "lbt-sticky", user_lbt, _COLLISIONS, "listen before talk: stays on a good channel, back-off after collisions",
+            "lbt-sticky", user_lbt, _COLLISIONS, "listen before talk: keeps a good channel, back-off after collisions",
             "IEEE 802.11",
         ),
         _of_user(

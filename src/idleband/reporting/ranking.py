@@ -26,6 +26,7 @@ KNOWLEDGE_LETTERS = {
     "horizon": "T",
     "control bits": "B",
 }
+ONLY_OF_USERS = ("user_collisions", "switches", "messages")  # columns that only exist without a base station
 KNOWLEDGE_COLOURS = {
     "played states": "#0072B2",
     "contexts": "#009E73",
@@ -159,7 +160,10 @@ LEGEND = (
 def ranking_csv(rows: Sequence[Row]) -> str:
     """Return all columns as CSV, one row per policy and scenario; cells without a value are empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
+    names = [field.name for field in fields(Row)]
+    if not any(math.isfinite(row.messages) for row in rows):
+        names = [name for name in names if name not in ONLY_OF_USERS]
+    writer = csv.DictWriter(text, names, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for row in rows:
         writer.writerow({name: "" if value != value else value for name, value in asdict(row).items()})

@@ -19,7 +19,7 @@ from idleband.kernels.rng import PRESENCE
 
 COORDINATION = ("station", "none")
 LOST, ONE, SPLIT = range(3)
-COLLISION = ("lost", "one", "split")  # nobody gets the reward; a random one of the users; it is divided equally
+COLLISION = ("lost", "one", "split")  # no user earns the reward; a random one does; it is divided equally
 SENSING, COLLISIONS, REWARDS = range(3)
 OBSERVES = ("sensing", "collisions", "rewards")
 
