@@ -74,7 +74,7 @@ def _references_loop(model: PerturbationModel) -> Callable[..., None]:
 
 
 @contextlib.contextmanager
-def _named_model(model: PerturbationModel, *, alone: bool) -> Iterator[None]:
+def named_model(model: PerturbationModel, *, alone: bool) -> Iterator[None]:
     """Report what a user's perturbation model raises in one line; it may run alone or beside a user's policy."""
     try:
         yield
@@ -137,7 +137,7 @@ class PolicyRun:
         """Run up to and including a slot."""
         arguments = (self.setup, self.path, self.state, self.rng, self.tally, self.at, slot)
         model, policy = self.scenario.perturbation.model, self.configured.policy
-        with policy_errors(policy), _named_model(model, alone=policy.source is None):
+        with policy_errors(policy), named_model(model, alone=policy.source is None):
             broken = self.kernel.run(*arguments)
         check_model(self.scenario, self.path.fault)
         if broken:
@@ -168,7 +168,7 @@ class ReferenceRun:
     def to(self, slot: int) -> None:
         """Run up to and including a slot."""
         model = self.scenario.perturbation.model
-        with _named_model(model, alone=True):
+        with named_model(model, alone=True):
             compile.call(_references_loop(model), self.path, self.references, self.at, slot)
         check_model(self.scenario, self.path.fault)
         self.at = slot
