@@ -56,7 +56,7 @@ def test_checker_of_gymnasium_finds_nothing(where: str, actions: str) -> None:
 def test_environment_is_registered_whatever_is_imported_first(imports: str) -> None:
     code = f"{imports.format(ID=ID)}; print(gymnasium.make(name, scenario='S1').observation_space.shape)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert (done.stdout, done.stderr) == ("(160,)\n", "")
+    assert (done.stdout, done.stderr) == ("(150,)\n", "")
 
 
 def test_importing_the_package_does_not_load_gymnasium() -> None:
@@ -80,7 +80,7 @@ def test_vector_is_chosen_by_default_and_declares_its_mode() -> None:
     copies = gymnasium.make_vec(ID, num_envs=4, scenario="S1")
     assert type(copies).__name__ == "ChannelsVectorEnv"
     assert copies.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-    assert copies.observation_space.shape == (4, 160)
+    assert copies.observation_space.shape == (4, 150)
     assert copies.action_space.shape == (4, 10)
     assert copies.single_action_space == single().action_space
     assert copies.single_observation_space == single().observation_space
@@ -297,4 +297,4 @@ def test_what_was_returned_does_not_change_later() -> None:
 
 def test_every_preset_has_an_environment() -> None:
     for name in ("S1", "S2", "S3", "S4"):
-        assert single(name).observation_space.shape == (16 * SCENARIOS[name].K,)
+        assert single(name).observation_space.shape == (15 * SCENARIOS[name].K,)

@@ -66,7 +66,7 @@ def scenarios(draw: st.DrawFn) -> ib.Scenario:
         "context": {"dimension": draw(st.integers(1, 3))},
         "switching_cost": draw(st.sampled_from([0.0, 0.3])),
         "sensing_time": draw(st.sampled_from([0.0, 0.1])),
-        "perturbation": {"kind": draw(st.sampled_from(["linear", "quadratic"])), "theta_norm": 0.8},
+        "perturbation": dict(draw(st.sampled_from([{"theta_norm": 0.8}, {"kind": "quadratic", "clear": 0.8}]))),
     }
     if draw(st.booleans()):
         table["context"] |= {"kind": "ar1", "correlation": 0.7}

@@ -41,11 +41,11 @@ class Recount:
         every = range(self.scenario.K)
         parts: list[Any] = [np.clip(seen.contexts, -3, 4).ravel(), seen.available]
         if self.scenario.sensing == "all":
-            parts.append([s / m for s, m in zip(seen.sensed, self.largest, strict=True)])
+            parts.append([s * (1 / m) for s, m in zip(seen.sensed, self.largest, strict=True)])
         parts.append([k in self.before for k in every])
         if self.scenario.feedback == "perturbation":
             parts.append([np.clip(self.before.get(k, 0.0), -10, 10) for k in every])
-        parts.append([self.last[k][0] / self.largest[k] if k in self.last else -1 for k in every])
+        parts.append([self.last[k][0] * (1 / self.largest[k]) if k in self.last else -1 for k in every])
         parts.append([1 / (seen.t - self.last[k][1]) if k in self.last else 0 for k in every])
         parts.append([self.rewards[k][-1] if k in self.rewards else -1 for k in every])
         parts.append([sum(self.rewards[k]) / len(self.rewards[k]) if k in self.rewards else -1 for k in every])

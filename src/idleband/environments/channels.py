@@ -67,7 +67,7 @@ class ChannelsEnv(gymnasium.Env[Row, Any]):
     >>> environment = gymnasium.make("idleband/Channels-v1", scenario="S1", horizon=100)
     >>> observation, info = environment.reset(seed=0)
     >>> observation.shape, int(info["action_mask"].sum())
-    ((160,), 10)
+    ((150,), 10)
     >>> observation, reward, terminated, truncated, info = environment.step([1, 1, 1, 1, 1, 0, 0, 0, 0, 0])
     >>> observation[environment.unwrapped.layout["played"]].astype(int).tolist()
     [1, 1, 1, 1, 1, 0, 0, 0, 0, 0]
@@ -173,7 +173,7 @@ class ChannelsVectorEnv(VectorEnv[Row, Any, np.ndarray]):
     >>> observations, infos = copies.reset(seed=0)
     >>> observations, rewards, terminations, truncations, infos = copies.step(copies.action_space.sample())
     >>> observations.shape, rewards.shape
-    ((64, 160), (64,))
+    ((64, 150), (64,))
     """
 
     metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
@@ -247,7 +247,7 @@ class ChannelsVectorEnv(VectorEnv[Row, Any, np.ndarray]):
         """Return infos as Gymnasium stacks them: each with an array that tells which copies have it."""
         every = np.ones(self.num_envs, np.bool_)
         found: dict[str, Any] = {
-            "action_mask": np.tile(self._copies.available, (self.num_envs, 1)),
+            "action_mask": np.repeat(self._copies.available[None], self.num_envs, axis=0),
             "_action_mask": every,
         }
         if played is None:

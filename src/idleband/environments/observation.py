@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from idleband.arrays import Flags, Floats, Ints
+from idleband.arrays import Flags, Floats
 from idleband.environments.episode import PERTURBATION, REWARD, STATE, Episode
 from idleband.kernels.compile import jit
 from idleband.scenario.scenario import Scenario
@@ -39,8 +39,8 @@ LARGEST_PERTURBATION = 10.0
 def parts(scenario: Scenario) -> dict[str, tuple[int, float, float]]:
     """Return the parts of an observation in their order: number of entries, smallest and largest value."""
     K, contexts = scenario.K, scenario.contexts
-    normal = contexts.kind == "ar1" and contexts.margin == "normal"
-    found = {"contexts": (K * scenario.dimension, NORMAL_LOW if normal else 0.0, NORMAL_HIGH if normal else 1.0)}
+    low, high = (0.0, 1.0) if contexts.bounded else (NORMAL_LOW, NORMAL_HIGH)
+    found = {"contexts": (K * scenario.dimension, low, high)}
     found["available"] = (K, 0.0, 1.0)
     if scenario.sensing == "all":
         found["sensed"] = (K, 0.0, 1.0)
@@ -76,16 +76,18 @@ def limits(scenario: Scenario) -> tuple[Row, Row]:
 
 
 class History(NamedTuple):
-    """What has been observed in an episode."""
+    """What has been observed in an episode, as the entries of an observation where possible."""
 
     low: float  # smallest reward
     scale: float  # 1 / range of rewards
-    largest_state: Floats  # (K,) largest state number, at least 1
-    state: Ints  # (K,) last observed state, -1 before the first observation
-    slot: Ints  # (K,) slot of that observation
+    unbounded: bool  # whether contexts have no bounds
+    state_scale: Floats  # (K,) 1 / largest state
+    state: Floats  # (K,) last observed state, divided by the largest one; -1 before the first observation
+    slot: Floats  # (K,) slot of that observation, -inf before it
     reward: Floats  # (K,) reward of the last play, rescaled; -1 before the first play
+    mean: Floats  # (K,) mean of rescaled rewards; -1 before the first play
     total: Floats  # (K,) sum of rescaled rewards
-    plays: Ints  # (K,)
+    plays: Floats  # (K,)
     played: Flags  # (K,) in the slot before
     perturbation: Floats  # (K,) measured in the slot before, else 0
 
@@ -96,12 +98,14 @@ def new_history(scenario: Scenario) -> History:
     return History(
         low=low,
         scale=1.0 / (high - low) if high > low else 0.0,
-        largest_state=np.array([max(1.0, len(P) - 1.0) for P in scenario.transition]),
-        state=np.full(K, -1, np.int64),
-        slot=np.zeros(K, np.int64),
+        unbounded=not scenario.contexts.bounded,
+        state_scale=np.array([1.0 / max(1, len(P) - 1) for P in scenario.transition]),
+        state=np.full(K, -1.0),
+        slot=np.full(K, -np.inf),
         reward=np.full(K, -1.0),
+        mean=np.full(K, -1.0),
         total=np.zeros(K),
-        plays=np.zeros(K, np.int64),
+        plays=np.zeros(K),
         played=np.zeros(K, np.bool_),
         perturbation=np.zeros(K),
     )
@@ -111,32 +115,32 @@ def new_history(scenario: Scenario) -> History:
 def forget(history: History) -> None:
     """Remove all observations."""
     for k in range(history.state.size):
-        history.state[k], history.slot[k], history.plays[k] = -1, 0, 0
-        history.reward[k], history.total[k], history.perturbation[k] = -1.0, 0.0, 0.0
-        history.played[k] = False
+        history.state[k], history.slot[k] = -1.0, -np.inf
+        history.reward[k], history.mean[k], history.total[k], history.plays[k] = -1.0, -1.0, 0.0, 0.0
+        history.played[k], history.perturbation[k] = False, 0.0
 
 
 @jit
 def remember(history: History, episode: Episode, t: int, count: int) -> None:
     """Add what was observed in slot t, in which the first `count` channels of `picks` were played."""
-    path = episode.path
-    sensed = sensed_states(episode.sensing, path.errors, path.s, path.observed, episode.hidden)
-    for k in range(history.state.size):
-        history.played[k] = False
-        history.perturbation[k] = 0.0
-        if sensed[k] >= 0:
-            history.state[k], history.slot[k] = sensed[k], t
+    for k in range(history.played.size):
+        history.played[k], history.perturbation[k] = False, 0.0
+    if episode.sensing:
+        path = episode.path
+        sensed = sensed_states(True, path.errors, path.s, path.observed, episode.hidden)
+        for k in range(sensed.size):
+            history.state[k], history.slot[k] = sensed[k] * history.state_scale[k], t
     for i in range(count):
         k = episode.picks[i]
-        r = (episode.feedback[REWARD, i] - history.low) * history.scale
-        r = min(1.0, max(0.0, r))
+        r = min(1.0, max(0.0, (episode.feedback[REWARD, i] - history.low) * history.scale))
         history.played[k] = True
-        history.state[k], history.slot[k] = int(episode.feedback[STATE, i]), t
-        history.reward[k] = r
+        history.state[k], history.slot[k] = episode.feedback[STATE, i] * history.state_scale[k], t
         history.total[k] += r
-        history.plays[k] += 1
+        history.plays[k] += 1.0
+        history.reward[k], history.mean[k] = r, history.total[k] / history.plays[k]
         if episode.measured:
-            history.perturbation[k] = episode.feedback[PERTURBATION, i]
+            n = episode.feedback[PERTURBATION, i]
+            history.perturbation[k] = min(LARGEST_PERTURBATION, max(-LARGEST_PERTURBATION, n))
 
 
 @jit
@@ -144,26 +148,28 @@ def observe(history: History, episode: Episode, t: int, available: Flags, row: A
     """Write what is observed in slot t, before channels are selected, into a row of float32."""
     path, contexts, K = episode.path, episode.path.contexts, available.size
     for i in range(contexts.size):
-        row[i] = min(NORMAL_HIGH, max(NORMAL_LOW, contexts[i]))
+        row[i] = contexts[i]
     at = contexts.size
+    if history.unbounded:
+        for i in range(at):
+            row[i] = min(NORMAL_HIGH, max(NORMAL_LOW, contexts[i]))
     for k in range(K):
         row[at + k] = available[k]
     at += K
     if episode.sensing:
         sensed = sensed_states(True, path.errors, path.s, path.observed, episode.hidden)
         for k in range(K):
-            row[at + k] = sensed[k] / history.largest_state[k]
+            row[at + k] = sensed[k] * history.state_scale[k]
         at += K
     for k in range(K):
         row[at + k] = history.played[k]
     at += K
     if episode.measured:
         for k in range(K):
-            row[at + k] = min(LARGEST_PERTURBATION, max(-LARGEST_PERTURBATION, history.perturbation[k]))
+            row[at + k] = history.perturbation[k]
         at += K
     for k in range(K):
-        seen = history.state[k] >= 0
-        row[at + k] = history.state[k] / history.largest_state[k] if seen else -1.0
-        row[at + K + k] = 1.0 / (t - history.slot[k]) if seen else 0.0
+        row[at + k] = history.state[k]
+        row[at + K + k] = 1.0 / (t - history.slot[k])
         row[at + 2 * K + k] = history.reward[k]
-        row[at + 3 * K + k] = history.total[k] / history.plays[k] if history.plays[k] > 0 else -1.0
+        row[at + 3 * K + k] = history.mean[k]

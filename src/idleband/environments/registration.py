@@ -16,7 +16,7 @@ VECTOR_ENTRY_POINT = "idleband.environments.channels:ChannelsVectorEnv"
 
 def register_environments() -> None:
     """Register with Gymnasium now if it is loaded, else when it is imported."""
-    if "gymnasium" in sys.modules:
+    if sys.modules.get("gymnasium") is not None:
         _register()
     else:
         sys.meta_path.insert(0, _WhenImported())
