@@ -1,6 +1,7 @@
 """Observations of the environments of Gymnasium against a recount from `Environment`."""
 
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import idleband as ib
+from idleband.environments import observation
 from idleband.environments.observation import layout, limits
 from tests.conftest import ROOT
 from tests.contracts.configurations import EVERY
@@ -83,6 +85,12 @@ def test_parts_cover_the_observation(where: str) -> None:
     assert np.isfinite(high).all()
     assert ("sensed" in found) == (scenario.sensing == "all")
     assert ("perturbation" in found) == (scenario.feedback == "perturbation")
+
+
+def test_every_part_is_documented_in_its_order() -> None:
+    documented = re.findall(r"^- `(\w+)`:", observation.__doc__ or "", re.MULTILINE)
+    scenario = ib.scenario("S1", sensing="all")
+    assert documented == list(layout(scenario))
 
 
 def test_nothing_is_observed_before_the_first_play() -> None:

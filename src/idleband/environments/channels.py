@@ -41,7 +41,7 @@ class ChannelsEnv(gymnasium.Env[Row, Any]):
     Parameters
     ----------
     scenario : str, Path, dict, Trace or Scenario
-        The scenario, as in `idleband.scenario`.
+        The scenario, as in `idleband.scenario`; S1 by default.
     horizon : int, optional
         Slots of an episode; by default 1,000, or the number of slots of the trace if one is replayed.
     actions : {"channels", "scores"}
@@ -52,8 +52,8 @@ class ChannelsEnv(gymnasium.Env[Row, Any]):
         projected: the available channels with ones come first, then those with zeros, by index, and the first M are
         played. "error" raises an `InputError`.
     render_mode : {"rgb_array"}, optional
-        Draw the last 60 slots: one row per channel, blue if observed idle, red if observed busy, grey if not observed,
-        white if not available, with a black square if played.
+        Draw the last 60 slots: one row per channel, blue if observed idle, orange if observed busy, grey if not
+        observed, white if not available, with a black square if played.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class ChannelsEnv(gymnasium.Env[Row, Any]):
 
     def __init__(
         self,
-        scenario: ScenarioLike,
+        scenario: ScenarioLike = "S1",
         horizon: WholeNumber | None = None,
         actions: str = "channels",
         invalid: str | None = None,
@@ -157,7 +157,7 @@ class ChannelsVectorEnv(VectorEnv[Row, Any, np.ndarray]):
     Parameters
     ----------
     scenario : str, Path, dict, Trace or Scenario
-        The scenario, as in `idleband.scenario`.
+        The scenario, as in `idleband.scenario`; S1 by default.
     num_envs : int
         Number of copies.
     horizon, actions, invalid
@@ -183,7 +183,7 @@ class ChannelsVectorEnv(VectorEnv[Row, Any, np.ndarray]):
 
     def __init__(
         self,
-        scenario: ScenarioLike,
+        scenario: ScenarioLike = "S1",
         num_envs: WholeNumber = 1,
         horizon: WholeNumber | None = None,
         actions: str = "channels",

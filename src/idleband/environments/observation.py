@@ -3,16 +3,16 @@
 Nothing in it is more than a policy sees in `Slot` and `Feedback`. The parts of a row, in this order, with one entry per
 channel unless another number is given:
 
-contexts      K d entries: the context of every channel in this slot
-available     1 if the channel may be selected in this slot, else 0
-sensed        sensed state in this slot; only where the scenario senses all channels
-played        1 if the channel was played in the slot before, else 0
-perturbation  perturbation that was measured in the slot before, 0 if the channel was not played; only where the
-              scenario measures it
-last_state    last state that was observed in an earlier slot; -1 before the first observation
-recency       1 / age of that observation, in slots: 1 for the slot before; 0 before the first observation
-last_reward   reward of the last play; -1 before the first play
-mean_reward   mean reward of all plays; -1 before the first play
+- `contexts`: the context of every channel in this slot, K d entries
+- `available`: 1 if the channel may be selected in this slot, else 0
+- `sensed`: sensed state in this slot; only where the scenario senses all channels
+- `played`: 1 if the channel was played in the slot before, else 0
+- `perturbation`: perturbation that was measured in the slot before, 0 if the channel was not played; only where the
+  scenario measures it
+- `last_state`: last state that was observed in an earlier slot; -1 before the first observation
+- `recency`: 1 / age of that observation, in slots: 1 for the slot before; 0 before the first observation
+- `last_reward`: reward of the last play; -1 before the first play
+- `mean_reward`: mean reward of all plays; -1 before the first play
 
 States are divided by the largest state of the channel: a two-state channel is 0 if busy and 1 if idle. Rewards are
 rescaled from the range of the scenario's rewards to [0, 1]. Values beyond the limits of the space are clipped: normal
