@@ -59,7 +59,7 @@ class Station:
         kind = REWARDS.index(self.scenario.reward)
         r = reward(kind, self.setup.h[k, s], self.setup.good[k, s], n)
         measured = n if self.setup.measured else np.nan
-        self.configured.policy.update(self.setup, self.state, self.slot, Feedback(k, s, r, measured))
+        self.configured.policy.update(self.setup, self.state, self.slot, Feedback(k, s, r, measured, 0))
 
     def play(self, states: Sequence[int], n: Sequence[float] | None = None, **slot: Any) -> list[int]:
         """Play one slot in which channel k is in states[k], report it, and return the selected channels."""

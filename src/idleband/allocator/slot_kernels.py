@@ -47,7 +47,8 @@ def with_users(setup: Setup, M: int) -> Setup:
     """Return the setup with another number of channels to select."""
     return Setup(
         setup.K, M, setup.d, setup.low, setup.high, setup.span, setup.h_span, setup.h, setup.states, setup.good,
-        setup.threshold, setup.measured, setup.missed, setup.false_alarm, setup.switching_cost, setup.params,
+        setup.threshold, setup.measured, setup.missed, setup.false_alarm, setup.switching_cost, M, setup.horizon,
+        setup.control_bits, setup.observes, setup.params,
     )  # fmt: skip
 
 
@@ -97,4 +98,4 @@ def learn(
     for i in range(channels.size):
         if new[i]:
             reward, s, n = feedback[0, i], int(feedback[1, i]), feedback[2, i]
-            update(setup, state, slot, Feedback(channels[i], s, reward, n))
+            update(setup, state, slot, Feedback(channels[i], s, reward, n, 0))

@@ -214,8 +214,8 @@ def source_hash(*more: str) -> str:
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
     for folder in ("kernels", "policies", "scenario", "simulation", *more):
-        for path in sorted((package / folder).glob("*.py")):
-            digest.update(f"{folder}/{path.name}\0".encode() + path.read_bytes() + b"\0")
+        for path in sorted((package / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 

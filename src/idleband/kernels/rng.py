@@ -22,8 +22,9 @@ from idleband.kernels.compile import INTERPRETED, call, jit, specialise
 Rng = npt.NDArray[np.uint64]
 
 # The streams of a replication. PERTURBATION: the parameters of the perturbation model; NOISE: the noise of the
-# perturbation. FRESH: contexts that are not shown to policies.
-STATES, CONTEXTS, PERTURBATION, POLICY, FRESH, REGIMES, SHOCKS, SENSING, NOISE = range(9)
+# perturbation. FRESH: contexts that are not shown to policies. COLLISIONS: who wins a collision; PRESENCE: when users
+# arrive and leave; USERS: the policy of a user without a base station, one stream per user and stay.
+STATES, CONTEXTS, PERTURBATION, POLICY, FRESH, REGIMES, SHOCKS, SENSING, NOISE, COLLISIONS, PRESENCE, USERS = range(12)
 
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
@@ -33,13 +34,13 @@ if INTERPRETED:  # NumPy warns of the intended overflow of these sums
     warnings.filterwarnings("ignore", "overflow encountered in scalar", RuntimeWarning, r"idleband\.kernels\.rng")
 
 
-def stream(seed: int, replication: int, name: int) -> Rng:
-    """Return the generator of a stream.
+def stream(seed: int, replication: int, name: int, *member: int) -> Rng:
+    """Return the generator of a stream, or of a member of it.
 
     >>> stream(0, 0, STATES).shape
     (2,)
     """
-    state, gamma = np.random.SeedSequence(seed, spawn_key=(replication, name)).generate_state(2, np.uint64)
+    state, gamma = np.random.SeedSequence(seed, spawn_key=(replication, name, *member)).generate_state(2, np.uint64)
     step = int(gamma) | 1
     if (step ^ (step >> 1)).bit_count() < 24:  # regular steps mix badly (section 5 of the paper)
         step ^= 0xAAAAAAAAAAAAAAAA

@@ -22,9 +22,13 @@ __all__ = [
     "MPTS",
     "MPUCB",
     "RCAM",
+    "DynamicMusicalChairs",
     "Exp3M",
     "Genie",
+    "LBTRandom",
+    "LBTSticky",
     "LinUCB",
+    "MCTopM",
     "MPAdaptive",
     "MPAdaptiveLUCB",
     "MPBelief",
@@ -36,13 +40,18 @@ __all__ = [
     "MPStay",
     "MPTSEpisodes",
     "MPWhittle",
+    "MusicalChairs",
     "NeuralTS",
     "NeuralUCB",
     "OracleBelief",
     "OracleContextual",
     "OracleStatic",
     "OracleWhittle",
+    "RandTopM",
     "RestlessUCB",
+    "RhoRand",
+    "SelfishKLUCB",
+    "UserRandom",
     "Whittle",
     "WhittleQ",
 ]
@@ -2002,3 +2011,264 @@ def Genie() -> ConfiguredPolicy:
     ConfiguredPolicy(genie)
     """
     return policy("genie")
+
+
+def UserRandom() -> ConfiguredPolicy:
+    """A random channel in every slot.
+
+    Policy `user-random`. For a single user without a base station. Needs: own rewards.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.UserRandom()
+    ConfiguredPolicy(user-random)
+    """
+    return policy("user-random")
+
+
+def LBTRandom(
+    *,
+    window: int = 4,
+    max_window: int = 64,
+) -> ConfiguredPolicy:
+    """Listen before talk: random channel, back-off after collisions.
+
+    Policy `lbt-random`. For a single user without a base station. Needs: collisions.
+
+    Parameters
+    ----------
+    window : int
+        Slots of the longest silence after one collision, and one more. Must be a whole number of at least 1, at most
+        1e+09. Default: 4.
+    max_window : int
+        The same after several collisions in a row. Must be a whole number of at least 1, at most 1e+09. Default: 64.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    IEEE Standard 802.11, distributed coordination function.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.LBTRandom(window=8)
+    ConfiguredPolicy(lbt-random window=8)
+    """
+    return policy(
+        "lbt-random",
+        window=window,
+        max_window=max_window,
+    )
+
+
+def LBTSticky(
+    *,
+    window: int = 4,
+    max_window: int = 64,
+) -> ConfiguredPolicy:
+    """Listen before talk: keeps a good channel, back-off after collisions.
+
+    Policy `lbt-sticky`. For a single user without a base station. Needs: collisions.
+
+    Parameters
+    ----------
+    window : int
+        Slots of the longest silence after one collision, and one more. Must be a whole number of at least 1, at most
+        1e+09. Default: 4.
+    max_window : int
+        The same after several collisions in a row. Must be a whole number of at least 1, at most 1e+09. Default: 64.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    IEEE Standard 802.11, distributed coordination function.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.LBTSticky(window=8)
+    ConfiguredPolicy(lbt-sticky window=8)
+    """
+    return policy(
+        "lbt-sticky",
+        window=window,
+        max_window=max_window,
+    )
+
+
+def SelfishKLUCB() -> ConfiguredPolicy:
+    """KL-UCB of the own rewards, 0 on a collision.
+
+    Policy `selfish-klucb`. For a single user without a base station. Needs: own rewards.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Besson and Kaufmann, "Multi-player bandits revisited", ALT 2018.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.SelfishKLUCB()
+    ConfiguredPolicy(selfish-klucb)
+    """
+    return policy("selfish-klucb")
+
+
+def RhoRand() -> ConfiguredPolicy:
+    """KL-UCB: the channel of a random rank.
+
+    Policy `rho-rand`. For a single user without a base station. Needs: number of users, collisions.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Anandkumar, Michael, Tang and Swami, "Distributed algorithms for learning and cognitive medium access with
+    logarithmic regret", IEEE Journal on Selected Areas in Communications 29(4), 2011.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.RhoRand()
+    ConfiguredPolicy(rho-rand)
+    """
+    return policy("rho-rand")
+
+
+def RandTopM() -> ConfiguredPolicy:
+    """KL-UCB: a random one of the M best channels.
+
+    Policy `randtopm`. For a single user without a base station. Needs: number of users, collisions.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Besson and Kaufmann, "Multi-player bandits revisited", ALT 2018.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.RandTopM()
+    ConfiguredPolicy(randtopm)
+    """
+    return policy("randtopm")
+
+
+def MCTopM() -> ConfiguredPolicy:
+    """KL-UCB: one of the M best channels, kept after a slot without a collision.
+
+    Policy `mctopm`. For a single user without a base station. Needs: number of users, collisions.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Besson and Kaufmann, "Multi-player bandits revisited", ALT 2018.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.MCTopM()
+    ConfiguredPolicy(mctopm)
+    """
+    return policy("mctopm")
+
+
+def MusicalChairs(
+    *,
+    learning: int = 3000,
+    epoch: int = 0,
+) -> ConfiguredPolicy:
+    """Learn at random, then sit on one of the best channels.
+
+    Policy `musical-chairs`. For a single user without a base station. Needs: collisions.
+
+    Parameters
+    ----------
+    learning : int
+        Slots in which channels are played at random (T0). Must be a whole number of at least 1, at most 1e+09. Default:
+        3000.
+    epoch : int
+        Slots after which a user begins again; 0: never. Must be a whole number of at least 0, at most 1e+10. Default:
+        0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Rosenski, Shamir and Szlak, "Multi-player bandits: a musical chairs approach", ICML 2016.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.MusicalChairs(learning=6000)
+    ConfiguredPolicy(musical-chairs learning=6000)
+    """
+    return policy(
+        "musical-chairs",
+        learning=learning,
+        epoch=epoch,
+    )
+
+
+def DynamicMusicalChairs(
+    *,
+    learning: int = 3000,
+    epoch: int = 20000,
+) -> ConfiguredPolicy:
+    """Musical chairs that begin again in every epoch.
+
+    Policy `dynamic-musical-chairs`. For a single user without a base station. Needs: collisions.
+
+    Parameters
+    ----------
+    learning : int
+        Slots in which channels are played at random (T0). Must be a whole number of at least 1, at most 1e+09. Default:
+        3000.
+    epoch : int
+        Slots after which a user begins again; 0: never. Must be a whole number of at least 0, at most 1e+10. Default:
+        20000.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Rosenski, Shamir and Szlak, "Multi-player bandits: a musical chairs approach", ICML 2016.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.DynamicMusicalChairs(learning=6000)
+    ConfiguredPolicy(dynamic-musical-chairs learning=6000)
+    """
+    return policy(
+        "dynamic-musical-chairs",
+        learning=learning,
+        epoch=epoch,
+    )

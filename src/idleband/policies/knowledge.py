@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from idleband.arrays import Floats
-from idleband.policies.protocol import Setup, Truth
+from idleband.policies.protocol import HORIZON_KNOWN, USERS_KNOWN, Setup, Truth
 from idleband.scenario.scenario import Scenario, once
+from idleband.scenario.uncoordinated import OBSERVES, SENSING
 from idleband.scenario.upper_bound import NOISE_STEPS, levels, padded, padded_transition
 
 
@@ -35,7 +36,30 @@ def _setup_without_parameters(scenario: Scenario) -> Setup:
         missed=np.zeros(scenario.K) if errors is None else np.array(errors.missed),
         false_alarm=np.zeros(scenario.K) if errors is None else np.array(errors.false_alarm),
         switching_cost=scenario.switching_cost,
+        users=scenario.users,
+        horizon=0,
+        control_bits=0,
+        observes=SENSING,
         params=(),
+    )
+
+
+def setup_of_user(scenario: Scenario, params: Any, knows: frozenset[str], horizon: int) -> Setup:
+    """Return the setup of the policy of a single user. Its arrays must not be changed."""
+    given = scenario.uncoordinated
+    assert given is not None
+    setup = setup_of(scenario, params)
+    observes = OBSERVES.index(given.observes)
+    low = min(0.0, setup.low)  # of a collision
+    return setup._replace(
+        M=1,
+        low=low,
+        span=max(1.0, setup.high - low),
+        measured=setup.measured and observes == SENSING,
+        users=scenario.users if USERS_KNOWN in knows else 0,
+        horizon=horizon if HORIZON_KNOWN in knows else 0,
+        control_bits=given.control_bits,
+        observes=observes,
     )
 
 

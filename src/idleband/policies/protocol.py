@@ -16,6 +16,14 @@ Optional functions:
                                                       channel into the columns of `terms`
     terms(setup) -> (str, str)                        plain Python: what the estimate and the width are
 
+A decentralised policy has the same form. Each user is an instance of it with a state and a random stream of its own,
+for whom M is 1: `select` writes one channel, or returns 0 to stay silent. Slots count from the arrival of the user.
+Where there are control minislots, two more functions may be given; without them a user sends nothing:
+
+    signal(setup, state, slot, minislots) -> None     after all updates of a slot: set elements of `minislots` to 1 to
+                                                      send in them, at most `control_bits`; the others stay 0
+    hear(setup, state, slot, minislots) -> None       then: element i is 1 if any user has sent in minislot i
+
 `Params` and `State` are NamedTuples. Hyper-parameters are fields of `Params` and are read as `setup.params.NAME`; they
 are not closures, because each closure would have to be compiled again. `select`, `update`, `predict` and `explain` run
 inside the compiled loop and allocate nothing: `slot` provides working arrays. Bounds of parameters are given in their
@@ -54,6 +62,10 @@ class Setup(NamedTuple):
     missed: Floats  # (K,) probability that a busy channel is observed as idle (missed detection)
     false_alarm: Floats  # (K,) probability that an idle channel is observed as busy
     switching_cost: float  # reward lost when a channel is played that was not played in the slot before
+    users: int  # number of users of the band; 0 if the policy of a single user does not know it
+    horizon: int  # number of slots; 0 if the policy does not know it
+    control_bits: int  # control minislots per user and slot; only without a base station
+    observes: int  # SENSING, COLLISIONS or REWARDS, as in scenario.uncoordinated; SENSING with a base station
     params: Any  # the parameters of the policy, a NamedTuple
 
 
@@ -86,9 +98,10 @@ class Feedback(NamedTuple):
     """What one selected channel returned in a slot."""
 
     channel: int  # from 0
-    state: int  # observed state of the channel
+    state: int  # observed state of the channel; -1 if a user without a base station does not observe it
     reward: float
     perturbation: float  # measured perturbation, nan where it is not measured
+    collision: int  # 1 if other users played the channel, 0 if not, -1 if that is not observed; 0 with a base station
 
 
 # Columns of `terms`, one row per channel; nan where a policy has no such value. The belief is the probability that no
@@ -112,7 +125,12 @@ def to_unit(setup: Setup, r: float) -> float:
 
 
 CONTEXTS_SEEN, PARAMETERS, STATES_SEEN = "contexts", "parameters", "all states"
-KNOWLEDGE = (CONTEXTS_SEEN, PARAMETERS, STATES_SEEN)
+# Of policies of single users. What they observe and send must be allowed by the scenario.
+USERS_KNOWN, HORIZON_KNOWN = "number of users", "horizon"
+OWN_STATES_SEEN, COLLISIONS_SEEN, CONTROL_BITS = "states of own channels", "collisions", "control bits"
+KNOWLEDGE = (
+    CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, USERS_KNOWN, HORIZON_KNOWN, OWN_STATES_SEEN, COLLISIONS_SEEN, CONTROL_BITS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,6 +151,9 @@ class Policy:
     knows: frozenset[str] = frozenset()  # of KNOWLEDGE, in addition to the feedback of the channels it played
     fixed: frozenset[str] = frozenset()  # parameters that cannot be set because they define the policy
     preset: dict[str, Any] = field(default_factory=dict)  # defaults that differ from those of `params`
+    decentralised: bool = False  # whether it is the policy of a single user without a base station
+    signal: Callable[..., None] | None = None
+    hear: Callable[..., None] | None = None
     source: str | None = None  # hash of the user's file; None for built-in policies
     compiled: str = field(default="auto", compare=False)  # "require": refuse the policy if it does not compile
     cacheable: bool = True  # whether machine code may be cached; false for classes defined interactively

@@ -23,6 +23,7 @@ from idleband.scenario.regimes import Regimes
 from idleband.scenario.reward import HIGH, LOW
 from idleband.scenario.sensing_errors import SensingErrors
 from idleband.scenario.shocks import Shocks
+from idleband.scenario.uncoordinated import UncoordinatedUsers
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class Scenario:
         Share of a slot that sensing one channel takes.
     switching_cost : float
         Reward lost for each channel that was not played in the slot before.
+    uncoordinated : UncoordinatedUsers or None
+        Settings of users who choose channels themselves; None if a base station does.
 
     Examples
     --------
@@ -131,6 +134,7 @@ class Scenario:
     sensing_errors: SensingErrors | None = None
     sensing_time: float = 0.0
     switching_cost: float = 0.0
+    uncoordinated: UncoordinatedUsers | None = None
 
     # --- channels --------------------------------------------------------------------------------------------------
 
@@ -428,7 +432,8 @@ class Scenario:
         for key in ("sensing_time", "switching_cost"):
             if getattr(self, key):
                 data[key] = getattr(self, key)
-        data |= {k: getattr(self, k) for k in ("users", "sensing", "feedback", "reward")}
+        data["users"] = self.users if self.uncoordinated is None else self.uncoordinated.to_dict(self.users)
+        data |= {k: getattr(self, k) for k in ("sensing", "feedback", "reward")}
         if self.availability:
             data["availability"] = [list(map(int, row)) for row in self.availability]
         data["context"] = self.contexts.to_dict()

@@ -25,6 +25,7 @@ from idleband.scenario.reward import HIGH, LOW, REWARDS
 from idleband.scenario.scenario import Perturbation, Scenario
 from idleband.scenario.sensing_errors import read_sensing_errors
 from idleband.scenario.shocks import read_shocks
+from idleband.scenario.uncoordinated import merge_users, read_users
 from idleband.scenario.user_models import model as find_model
 
 SENSING = ("played", "all")
@@ -81,7 +82,7 @@ def from_table(
         raise InputError("scenario.context.margin = normal: the additive reward needs bounded contexts; use uniform")
     if "users" not in table:
         raise InputError(f"scenario.users is missing: the number of channels to select in a slot, from 1 to {K}")
-    users = validation.whole(table["users"], "scenario.users", 1, K)
+    users, uncoordinated = read_users(table["users"], K, names)
     sensing = validation.choice(table.get("sensing", "played"), "scenario.sensing", SENSING)
     errors = None
     if "sensing_errors" in table:
@@ -113,6 +114,7 @@ def from_table(
         sensing_errors=errors,
         sensing_time=validation.number(table.get("sensing_time", 0.0), "scenario.sensing_time", 0, 1),
         switching_cost=validation.number(table.get("switching_cost", 0.0), "scenario.switching_cost", 0, 1e6),
+        uncoordinated=uncoordinated,
     )
     if found.reward_factor <= 0.0:
         slots = f"{found.sensing_time:g} x {math.ceil(K / users)}" if sensing == "all" else f"{found.sensing_time:g}"
@@ -121,7 +123,7 @@ def from_table(
 
 
 def merge(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with changes; a context is merged key by key, everything else is replaced.
+    """Return a table with changes; contexts and users are merged key by key, everything else is replaced.
 
     Channels are described in one way, so that another description of them removes the present one.
     """
@@ -143,6 +145,8 @@ def merge(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
         old = merged.get(key)
         if key == "context" and isinstance(old, Mapping) and isinstance(value, Mapping):
             value = _merged_context(old, value)
+        if key == "users":
+            value = merge_users(old, value)
         merged[key] = value
     return merged
 

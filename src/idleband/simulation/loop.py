@@ -126,7 +126,7 @@ def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, firs
             if path.errors:  # the reward that belongs to the observed state
                 s = path.observed[k]
                 r = reward(path.reward, state_reward(path, k, s), path.good[k, s], path.n[k])
-            update(setup, state, slot, Feedback(k, s, r, measured))
+            update(setup, state, slot, Feedback(k, s, r, measured, 0))
         earned, earned_carry = add(earned, earned_carry, slot_reward)
         table, table_carry = add(table, table_carry, slot_table)
 

@@ -15,6 +15,7 @@ from idleband.scenario.contexts import UNIFORM_CONTEXTS, new_context_process
 from idleband.scenario.recording import GOLDEN, Recording
 from idleband.scenario.reward import REWARDS
 from idleband.scenario.scenario import Scenario, once
+from idleband.scenario.uncoordinated import best_assignment
 from idleband.scenario.upper_bound import padded
 from idleband.scenario.user_models import FAULT
 from idleband.simulation.environment import SamplePath
@@ -216,7 +217,7 @@ def _first_path(scenario: Scenario) -> SamplePath:
 
 
 def new_tally(scenario: Scenario, path: SamplePath, means: Floats, horizon: int, knows: frozenset[str]) -> Tally:
-    K, t = scenario.K, _kept_checkpoints(scenario, horizon)
+    K, t = scenario.K, kept_checkpoints(scenario, horizon)
     return _first_tally(scenario, knows)._replace(
         t=t,
         curves=np.zeros((len(CURVES), len(t))),
@@ -227,7 +228,7 @@ def new_tally(scenario: Scenario, path: SamplePath, means: Floats, horizon: int,
         last_pick=np.zeros(K, np.int64),
         picks=np.zeros(K, np.int64),
         picked=np.zeros(1, np.int64),
-        static_worse=np.array([means < _smallest(_largest(means, row, scenario)) - TIE for row in path.available]),
+        static_worse=best_fixed(scenario, means, _all_present(scenario))[1],
         indices=np.zeros(K),
         scratch=np.zeros(2 * K),
     )
@@ -249,7 +250,7 @@ def _first_tally(scenario: Scenario, knows: frozenset[str]) -> Tally:
         picked=counts,
         static_worse=np.zeros((0, K), np.bool_),
         table_mean=scenario.table_means,
-        table_best=np.array([_largest(scenario.table_means, row, scenario).sum() for row in scenario.available]),
+        table_best=best_fixed(scenario, scenario.table_means, _all_present(scenario))[0],
         sensing=scenario.sensing == "all" or STATES_SEEN in knows,
         sees_states=STATES_SEEN in knows,
         hidden_states=np.full(K, -1, np.int64),
@@ -261,12 +262,12 @@ def _first_tally(scenario: Scenario, knows: frozenset[str]) -> Tally:
 
 
 @once
-def _kept_checkpoints(scenario: Scenario, horizon: int) -> Ints:
+def kept_checkpoints(scenario: Scenario, horizon: int) -> Ints:
     return checkpoints(horizon, scenario.recording)
 
 
 def new_references(scenario: Scenario, path: SamplePath, means: Floats, horizon: int) -> References:
-    t = _kept_checkpoints(scenario, horizon)
+    t = kept_checkpoints(scenario, horizon)
     return References(
         t=t,
         curves=np.zeros((len(REFERENCES), len(t))),
@@ -274,16 +275,37 @@ def new_references(scenario: Scenario, path: SamplePath, means: Floats, horizon:
         carry=np.zeros(len(REFERENCES)),
         cursor=np.zeros(1, np.int64),
         M=scenario.users,
-        static_slot=np.array([_largest(means, row, scenario).sum() for row in path.available]),
+        static_slot=best_fixed(scenario, means, _all_present(scenario))[0],
     )
 
 
-def _largest(means: Floats, available: Flags, scenario: Scenario) -> Floats:
-    """Return the M largest means of the available channels in descending order (all, if there are fewer)."""
-    usable = means[available] if scenario.availability else means
-    return np.sort(usable)[::-1][: scenario.users]
+@once
+def _all_present(scenario: Scenario) -> Flags:
+    return np.ones(scenario.users, np.bool_)
 
 
-def _smallest(means: Floats) -> float:
-    """Return the last of some descending means, -inf if there are none."""
-    return float(means[-1]) if len(means) else -math.inf
+def best_fixed(scenario: Scenario, means: Floats, present: Flags) -> tuple[Floats, Flags]:
+    """Return what the present users earn in a slot on the best fixed channels, and which channels are worse.
+
+    Both by row of availability: shapes (P,) and (P, K). A channel that ties with one of the best is not worse.
+    """
+    given = scenario.uncoordinated
+    if given is not None and given.quality is not None:
+        return _best_assignments(scenario, np.array(given.quality)[present] * means)
+    best, worse = [], []
+    for available in scenario.available:
+        usable = means[available] if scenario.availability else means
+        largest = np.sort(usable)[::-1][: np.count_nonzero(present)]
+        best.append(largest.sum())
+        worse.append(means < (largest[-1] if len(largest) else -math.inf) - TIE)
+    return np.array(best), np.array(worse)
+
+
+def _best_assignments(scenario: Scenario, values: Floats) -> tuple[Floats, Flags]:
+    """Return the same where the mean reward depends on the user: shape (users, K) of values."""
+    best, worse = [], []
+    for available in scenario.available:
+        assigned = best_assignment(np.where(available, values, 0.0)) * available
+        best.append((assigned * values).sum())
+        worse.append(~assigned.any(axis=0))
+    return np.array(best), np.array(worse)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from idleband import user_code
 from idleband.arrays import Floats, Words
@@ -25,7 +27,8 @@ from idleband.scenario.user_models import UserModel
 from idleband.simulation import environment, loop
 from idleband.simulation.environment import SamplePath
 from idleband.simulation.loop import References, Tally
-from idleband.simulation.path import new_path, new_references, new_tally, path_parameters
+from idleband.simulation.path import best_fixed, new_path, new_references, new_tally, path_parameters
+from idleband.simulation.presence import Presence
 
 SEGMENT = 0.1  # seconds, about, that a compiled loop runs before it returns, so that progress and Ctrl-C are seen
 FIRST_SEGMENT = 16  # slots, of a loop whose speed is not known
@@ -74,7 +77,7 @@ def _references_loop(model: PerturbationModel) -> Callable[..., None]:
 
 
 @contextlib.contextmanager
-def _named_model(model: PerturbationModel, *, alone: bool) -> Iterator[None]:
+def named_model(model: PerturbationModel, *, alone: bool) -> Iterator[None]:
     """Report what a user's perturbation model raises in one line; it may run alone or beside a user's policy."""
     try:
         yield
@@ -106,6 +109,8 @@ class PolicyRun:
     state: Any
     kernel: Kernel
     rng: Words
+    means: Floats  # mean reward of each channel
+    presence: Presence
     at: int = 0  # slots run so far
 
     @classmethod
@@ -131,19 +136,31 @@ class PolicyRun:
 
         kernel = policy_loop(policy, model, memory)
         _, path, state, rng, tally = memory()
-        return cls(scenario, configured, setup, path, tally, state, kernel, rng)
+        presence = Presence(scenario, seed, replication, horizon)
+        return cls(scenario, configured, setup, path, tally, state, kernel, rng, means, presence)
 
     def to(self, slot: int) -> None:
         """Run up to and including a slot."""
+        for changes, end in self.presence.stretches(self.at, slot):
+            if changes:  # of users without a base station, for whom this policy stands as the coordinated reference
+                present = self.presence.present
+                self.setup = self.setup._replace(M=int(present.sum()))
+                self.tally = self.tally._replace(
+                    table_best=best_fixed(self.scenario, self.scenario.table_means, present)[0],
+                    static_worse=best_fixed(self.scenario, self.means, present)[1],
+                )
+            self._run(end)
+
+    def _run(self, slot: int) -> None:
         arguments = (self.setup, self.path, self.state, self.rng, self.tally, self.at, slot)
         model, policy = self.scenario.perturbation.model, self.configured.policy
-        with policy_errors(policy), _named_model(model, alone=policy.source is None):
+        with policy_errors(policy), named_model(model, alone=policy.source is None):
             broken = self.kernel.run(*arguments)
         check_model(self.scenario, self.path.fault)
         if broken:
             picks = [int(k) for k in self.tally.picks[: self.tally.picked[0]]]
             raise InputError(
-                f"policy {policy.name}: picks = {picks} in slot {broken}; must be {self.scenario.users}"
+                f"policy {policy.name}: picks = {picks} in slot {broken}; must be {self.setup.M}"
                 f" different available channels of 0 to {self.scenario.K - 1} (all of them, if fewer are available)"
             )
         self.at = slot
@@ -156,6 +173,8 @@ class ReferenceRun:
     scenario: Scenario
     path: SamplePath
     references: References
+    means: Floats
+    presence: Presence
     at: int = 0
 
     @classmethod
@@ -163,20 +182,37 @@ class ReferenceRun:
         theta, means = path_parameters(scenario, seed, replication)
         path = new_path(scenario, seed, replication, theta)
         references = new_references(scenario, path, means, horizon)
-        return cls(scenario, path, references)
+        if scenario.uncoordinated is not None and scenario.uncoordinated.quality is not None:
+            references.now[1:] = np.nan  # the best assignment of each slot is not computed
+        return cls(scenario, path, references, means, Presence(scenario, seed, replication, horizon))
 
     def to(self, slot: int) -> None:
         """Run up to and including a slot."""
+        for changes, end in self.presence.stretches(self.at, slot):
+            if changes:
+                present = self.presence.present
+                best = best_fixed(self.scenario, self.means, present)[0]
+                self.references = self.references._replace(M=int(present.sum()), static_slot=best)
+            self._run(end)
+
+    def _run(self, slot: int) -> None:
         model = self.scenario.perturbation.model
-        with _named_model(model, alone=True):
+        with named_model(model, alone=True):
             compile.call(_references_loop(model), self.path, self.references, self.at, slot)
         check_model(self.scenario, self.path.fault)
         self.at = slot
 
 
-def in_segments(
-    run: PolicyRun | ReferenceRun, horizon: int, advance: Callable[[int], None], slots: int = FIRST_SEGMENT
-) -> int:
+class Run(Protocol):
+    """A run that goes on to a given slot."""
+
+    at: int
+
+    def to(self, slot: int) -> None:
+        """Run up to and including a slot."""
+
+
+def in_segments(run: Run, horizon: int, advance: Callable[[int], None], slots: int = FIRST_SEGMENT) -> int:
     """Run to the horizon in segments of about SEGMENT seconds; call `advance` with the slots of each.
 
     `slots` are those of the first segment. Return with how many another run of the same policy on the same scenario may

@@ -20,7 +20,8 @@ from idleband.policies.registry import ConfiguredPolicy
 from idleband.progress import SILENT, Progress
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.path import draw_ahead, prepare_drawing
-from idleband.simulation.run import FIRST_SEGMENT, PolicyRun, ReferenceRun, in_segments
+from idleband.simulation.run import FIRST_SEGMENT, ReferenceRun, in_segments
+from idleband.simulation.users_run import check_coordination, start_run
 
 
 class Task(NamedTuple):
@@ -69,7 +70,7 @@ def run_task(scheduled: ScheduledTask, advance: Callable[[int], None], segments:
         references = ReferenceRun.start(scenario, horizon, seed, task.replication)
         segments[key] = in_segments(references, horizon, advance, first)
         return TaskResult(references.references.curves, np.zeros(0, np.int64), None, "", thread_time() - began)
-    run = PolicyRun.start(scenario, task.configured, horizon, seed, task.replication)
+    run = start_run(scenario, task.configured, horizon, seed, task.replication)
     segments[key] = in_segments(run, horizon, advance, first)
     return TaskResult(run.tally.curves, run.tally.plays, run.state, run.kernel.reason, thread_time() - began)
 
@@ -86,6 +87,8 @@ def run_tasks(tasks: Sequence[ScheduledTask], *, threads: int | None = None, pro
     by_loop: dict[Any, list[ScheduledTask]] = {}
     for scheduled in tasks:
         configured = scheduled.task.configured
+        if configured is not None:
+            check_coordination(scheduled.scenario, configured.policy)
         key = None if configured is None else configured.policy.key
         by_loop.setdefault((scheduled.scenario.perturbation.model, key), []).append(scheduled)
     ready: SimpleQueue[ScheduledTask | None] = SimpleQueue()  # None: no more tasks
@@ -157,7 +160,7 @@ def _compile(scheduled: ScheduledTask, progress: Progress) -> None:
         if configured is None:
             ReferenceRun.start(scheduled.scenario, scheduled.horizon, scheduled.seed, 0).to(0)
         else:
-            PolicyRun.start(scheduled.scenario, configured, scheduled.horizon, scheduled.seed, 0)
+            start_run(scheduled.scenario, configured, scheduled.horizon, scheduled.seed, 0)
 
 
 def cores() -> int:
