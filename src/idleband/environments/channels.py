@@ -8,13 +8,11 @@ from idleband import validation
 from idleband.arrays import Flags, Floats
 from idleband.environments.actions import Actions
 from idleband.environments.copies import Copies
-from idleband.environments.environment import check_replication
 from idleband.environments.observation import Row, layout
 from idleband.environments.rendering import Film
 from idleband.environments.replications import Replications
 from idleband.errors import InputError, shown
 from idleband.scenario.build import ScenarioLike
-from idleband.simulation.simulate import MAX_SEED
 from idleband.validation import WholeNumber
 
 try:

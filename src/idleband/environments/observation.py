@@ -211,7 +211,7 @@ def remember_user(history: History, episode: UsersEpisode, t: int, j: int) -> No
 
 @jit
 def observe(history: History, path: SamplePath, t: int, available: Flags, row: Any) -> int:
-    """Write what is observed in slot t, before channels are selected, into a row of float32; return how many entries."""
+    """Write what is observed in slot t, before channels are selected, into a row of float32; return its length."""
     contexts, K = path.contexts, available.size
     for i in range(contexts.size):
         row[i] = contexts[i]

@@ -9,7 +9,13 @@ from idleband import validation
 from idleband.environments.copies import DEFAULT_HORIZON
 from idleband.environments.episode import bind_model, run_kernel
 from idleband.environments.observation import (
-    Row, forget, layout, limits, new_history, observe_user, remember_user,
+    Row,
+    forget,
+    layout,
+    limits,
+    new_history,
+    observe_user,
+    remember_user,
 )  # fmt: skip
 from idleband.environments.replications import Replications
 from idleband.environments.users_episode import SILENT, UsersSlots, begin_users, play_users, send_users
@@ -34,7 +40,7 @@ INVALID = ("silent", "error")
 unpack: Callable[[Any], Any] = NotImplemented
 
 
-class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):  # type: ignore[misc]
+class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):
     """A scenario without a base station as a parallel environment of PettingZoo.
 
     The agents are ``"user_0"``, ``"user_1"``, and so on. An episode is a sample path of `idleband.simulate`:
@@ -42,8 +48,8 @@ class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):  # type: ignore[mi
     ``reset(options={"replication": r})`` chooses one. Agents are truncated at the horizon.
 
     An agent is one of `agents` from the first arrival of the user to its last departure, with which it terminates.
-    While the user is away in between, the agent observes nothing of the slot and can only be silent; when it comes back,
-    what it had observed is forgotten. Slots without an agent are skipped.
+    While the user is away in between, the agent observes nothing of the slot and can only be silent; when it comes
+    back, what it had observed is forgotten. Slots without an agent are skipped.
 
     The action is a channel, or K to stay silent: ``Discrete(K + 1)``. Where there are control minislots it is
     ``MultiDiscrete([K + 1, n + 1, ..., n + 1])``: after the channel come `control_bits` numbers of minislots in which
@@ -98,7 +104,7 @@ class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):  # type: ignore[mi
         self._strict = validation.choice(invalid, "invalid", INVALID) == "error"
         self._names = [f"user_{j}" for j in range(slots.scenario.users)]
         self.possible_agents = list(self._names)
-        self.agents = []
+        self.agents: list[str] = []
         self.render_mode = None
         self.layout = layout(slots.scenario)
         self._low, self._high = limits(slots.scenario)
@@ -198,7 +204,7 @@ class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):  # type: ignore[mi
     def _find_lives(self) -> dict[str, tuple[int, int]]:
         """Return the first slot of each agent, and the first slot after its last one."""
         never = self._slots.horizon + 2
-        lives = {}
+        lives: dict[str, tuple[int, int]] = {}
         for change in self._slots.presence.changes:
             first = lives.get(self._names[change.user], (change.slot, never))[0]
             lives[self._names[change.user]] = first, never if change.arrives else change.slot

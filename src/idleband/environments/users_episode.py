@@ -3,7 +3,7 @@
 Its kernels consist of the functions of the simulation loop of users, in the same order.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,15 @@ from idleband.simulation.path import new_path, path_parameters
 from idleband.simulation.presence import Presence
 from idleband.simulation.simulate import check_size
 from idleband.simulation.users_loop import (
-    UsersTally, begin_slot, count_plays, earn, end_slot, feedback_of, merge_minislots, share_of, take,
+    UsersTally,
+    begin_slot,
+    count_plays,
+    earn,
+    end_slot,
+    feedback_of,
+    merge_minislots,
+    share_of,
+    take,
 )  # fmt: skip
 from idleband.simulation.users_run import new_users_tally
 from idleband.validation import WholeNumber
