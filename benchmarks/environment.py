@@ -104,9 +104,7 @@ def main() -> None:
     print(f"{'':42}{'µs per step':>12}{'steps per second':>18}{'ratio to the loop':>19}")
     for name, seconds in best.items():
         print(f"{name:42}{seconds * 1e6:12.3f}{1 / seconds:18,.0f}{seconds / base:19.1f}")
-    print(
-        f"goals: ib.Environment.step at most {GOAL_STEP:g} µs; 1,024 copies at least {GOAL_COPIES:,.0f} steps/s"
-    )
+    print(f"goals: ib.Environment.step at most {GOAL_STEP:g} µs; 1,024 copies at least {GOAL_COPIES:,.0f} steps/s")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ INVALID = ("silent", "error")
 unpack: Callable[[Any], Any] = NotImplemented
 
 
-class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):
+class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):  # type: ignore[misc]
     """A scenario without a base station as a parallel environment of PettingZoo.
 
     The agents are ``"user_0"``, ``"user_1"``, and so on. An episode is a sample path of `idleband.simulate`:
@@ -92,7 +92,7 @@ class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):
     [1.0, 1.0, 0.0]
     """
 
-    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {
         "name": "idleband_users_v1",
         "render_modes": [],
         "is_parallelizable": True,

@@ -84,7 +84,7 @@ class UsersEnvironment:
     """A scenario without a base station in which an agent chooses for each user, slot by slot.
 
     The sample path is that of `idleband.simulate` with the same seed and replication: users who choose the same
-    channels earn the same rewards, bit for bit. Users arrive and leave, collide, and observe, by the scenario's settings.
+    channels earn the same rewards, bit for bit. Users arrive, leave, collide and observe by the scenario's settings.
 
     Parameters
     ----------
