@@ -435,7 +435,7 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
 def test_base_station_and_users_have_environments_of_their_own() -> None:
     import gymnasium
 
-    with pytest.raises(ib.InputError, match=r'^scenario S1: has a base station; .* coordination = "none"}$'):
+    with pytest.raises(ib.InputError, match=r'^scenario S1: has a base station; .*coordination = "none"}$'):
         ib.UsersEnvironment("S1")
     for make in (ib.Environment, lambda scenario: gymnasium.make("idleband/Channels-v1", scenario=scenario)):
         with pytest.raises(ib.InputError, match=r"^scenario S1: has no base station, .* use ib.UsersEnvironment, or"):
