@@ -1,6 +1,6 @@
 """An episode: one sample path that an agent plays slot by slot, with the same functions as the simulation loop."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,27 +50,18 @@ def new_episode(scenario: Scenario, seed: int, replication: int) -> Episode:
 
 def restart(episode: Episode, scenario: Scenario, seed: int, replication: int) -> None:
     """Start another sample path of the scenario in the memory of an episode."""
-    for mine, other in zip(leaves(episode), leaves(new_episode(scenario, seed, replication)), strict=True):
-        if isinstance(mine, np.ndarray) and mine is not other and not _same_memory(mine, other):
-            mine[...] = other
+    _overwrite(episode, new_episode(scenario, seed, replication))
 
 
-def _same_memory(mine: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    """Return whether both are views of one array, which all paths share and none writes."""
-    return mine.base is not None and np.may_share_memory(mine, other)
-
-
-def leaves(value: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield what nested tuples contain.
-
-    >>> list(leaves((1, (2, 3))))
-    [1, 2, 3]
-    """
-    for part in value:
-        if isinstance(part, tuple):
-            yield from leaves(part)
-        else:
-            yield part
+def _overwrite(mine: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+    """Copy the arrays in nested tuples into those of another one, except arrays that all paths share."""
+    for a, b in zip(mine, other, strict=True):
+        if a is b:
+            continue
+        if isinstance(a, tuple):
+            _overwrite(a, b)
+        elif isinstance(a, np.ndarray) and (a.base is None or not np.may_share_memory(a, b)):
+            a[...] = b
 
 
 def shown_states(episode: Episode) -> Ints:
