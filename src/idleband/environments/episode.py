@@ -1,6 +1,6 @@
 """An episode: one sample path that an agent plays slot by slot, with the same functions as the simulation loop."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,29 +54,15 @@ def new_episode(scenario: Scenario, seed: int, replication: int) -> Episode:
     )
 
 
-def overwrite(mine: tuple[Any, ...], new: tuple[Any, ...]) -> None:
-    """Copy the content of a new episode into the memory of another one."""
-    for array, other in zip(leaves(mine), leaves(new), strict=True):
-        if isinstance(array, np.ndarray) and array is not other and not _same_memory(array, other):
-            array[...] = other
-
-
-def _same_memory(mine: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    """Return whether both are views of one array, which all paths share and none writes."""
-    return mine.base is not None and np.may_share_memory(mine, other)
-
-
-def leaves(value: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield what nested tuples contain.
-
-    >>> list(leaves((1, (2, 3))))
-    [1, 2, 3]
-    """
-    for part in value:
-        if isinstance(part, tuple):
-            yield from leaves(part)
-        else:
-            yield part
+def overwrite(mine: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+    """Copy the arrays in nested tuples into those of another one, except arrays that all paths share."""
+    for a, b in zip(mine, other, strict=True):
+        if a is b:
+            continue
+        if isinstance(a, tuple):
+            overwrite(a, b)
+        elif isinstance(a, np.ndarray) and (a.base is None or not np.may_share_memory(a, b)):
+            a[...] = b
 
 
 def shown_states(path: SamplePath, sensing: bool, hidden: Ints) -> Ints:
@@ -114,7 +100,9 @@ def play_slot(episode: Episode, t: int, count: int) -> float:
     """Play the first `count` channels of `picks` in slot t; return what they earn together."""
     slot_reward = 0.0
     for i in range(count):
-        slot_reward, s, r, n = play(episode.path, episode.picks[i], t, episode.last_pick, episode.measured, slot_reward)
+        slot_reward, _, s, r, n = play(
+            episode.path, episode.picks[i], t, episode.last_pick, episode.measured, slot_reward
+        )
         episode.feedback[STATE, i] = s
         episode.feedback[REWARD, i] = r
         episode.feedback[PERTURBATION, i] = n
