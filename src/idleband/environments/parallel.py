@@ -102,18 +102,18 @@ class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):  # type: ignore[mi
         EzPickle.__init__(self, scenario, horizon, invalid)
         self._slots = slots = UsersSlots(scenario, horizon, DEFAULT_HORIZON)
         self._strict = validation.choice(invalid, "invalid", INVALID) == "error"
-        self._names = [f"user_{j}" for j in range(slots.scenario.users)]
-        self.possible_agents = list(self._names)
+        self._numbers = {f"user_{j}": j for j in range(slots.scenario.users)}
+        self.possible_agents = list(self._numbers)
         self.agents: list[str] = []
         self.render_mode = None
         self.layout = layout(slots.scenario)
         self._low, self._high = limits(slots.scenario)
         tally = slots.episode.tally
         self._sizes = [slots.scenario.K + 1] + [tally.minislots.size + 1] * tally.control_bits
-        self.observation_spaces = {name: spaces.Box(self._low, self._high, dtype=np.float32) for name in self._names}
-        self.action_spaces = {name: self._action_space() for name in self._names}
+        self.observation_spaces = {name: spaces.Box(self._low, self._high, dtype=np.float32) for name in self._numbers}
+        self.action_spaces = {name: self._action_space() for name in self._numbers}
         with named_model(slots.scenario.perturbation.model, alone=True):
-            packed = [pack((slots.episode, new_history(slots.scenario))) for _ in self._names]
+            packed = [pack((slots.episode, new_history(slots.scenario))) for _ in self._numbers]
             self._values = [one.values for one in packed]  # keeps the memory that the blocks point to
             self._blocks = self._values if INTERPRETED else np.stack([one.block for one in packed])
             self._begin = bind_model(begin_agents, slots.scenario, packed[0])
@@ -153,13 +153,10 @@ class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):  # type: ignore[mi
         self._lives = self._find_lives()
         slots.next()
         observations = self._run(self._begin)
-        self._skip(observations)
-        self.agents = self._living()
-        masks = self._masks()
-        rows = {name: observations[self._names.index(name)] for name in self.agents}
-        return rows, {
-            name: {"action_mask": masks[name], "seed": seed, "replication": replication} for name in self.agents
-        }
+        self.agents = self._next_agents(observations)
+        rows = {name: observations[self._numbers[name]] for name in self.agents}
+        more = {"seed": seed, "replication": replication}
+        return rows, {name: {"action_mask": self._mask(self._numbers[name]), **more} for name in self.agents}
 
     def step(
         self, actions: dict[str, Any]
@@ -182,18 +179,17 @@ class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):  # type: ignore[mi
         slots.next()
         observations = self._run(self._step, t)
         earned = slots.episode.earned.tolist()
-        self._skip(observations)
-        after = self._living()
-        masks = self._masks()
-        found: tuple[dict[str, Any], ...] = ({}, {}, {}, {}, {})
-        for j, name in enumerate(self._names):
-            if name in before or name in after:
-                terminated = self._lives[name][1] <= t + 1
-                values = observations[j], earned[j], terminated, slots.over and not terminated
-                for part, value in zip(found, (*values, {"action_mask": masks[name]}), strict=True):
-                    part[name] = value
+        after = self._next_agents(observations)
+        names = before if before == after else [name for name in self._numbers if name in before or name in after]
         self.agents = after
-        return found  # type: ignore[return-value]
+        terminations = {name: self._lives[name][1] <= t + 1 for name in names}
+        return (
+            {name: observations[self._numbers[name]] for name in names},
+            {name: earned[self._numbers[name]] for name in names},
+            terminations,
+            {name: slots.over and not terminations[name] for name in names},
+            {name: {"action_mask": self._mask(self._numbers[name])} for name in names},
+        )
 
     def render(self) -> None:
         """Return None: this environment is not drawn."""
@@ -206,40 +202,36 @@ class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):  # type: ignore[mi
         never = self._slots.horizon + 2
         lives: dict[str, tuple[int, int]] = {}
         for change in self._slots.presence.changes:
-            first = lives.get(self._names[change.user], (change.slot, never))[0]
-            lives[self._names[change.user]] = first, never if change.arrives else change.slot
+            name = self.possible_agents[change.user]
+            first = lives.get(name, (change.slot, never))[0]
+            lives[name] = first, never if change.arrives else change.slot
         return lives
 
     def _living(self) -> list[str]:
         """Return the agents of this slot; none after the last slot."""
         if self._slots.over:
             return []
-        lives = ((name, *self._lives.get(name, (0, 0))) for name in self._names)
-        return [name for name, first, end in lives if first <= self._slots.t < end]
+        lives, t = self._lives, self._slots.t
+        return [name for name in self._numbers if name in lives and lives[name][0] <= t < lives[name][1]]
 
-    def _skip(self, observations: Row) -> None:
-        """Go on to a slot with an agent, or to the end; replace the observations of agents who arrive with it."""
-        slots = self._slots
-        if self._living() or slots.over:
-            return
-        while not (self._living() or slots.over):
+    def _next_agents(self, observations: Row) -> list[str]:
+        """Go on to a slot with agents, or to the end; return them, and replace the observations of those who arrive."""
+        slots, agents, later = self._slots, self._living(), observations
+        while not (agents or slots.over):
             t = slots.t
             slots.choose_nothing()
             slots.next()
             later = self._run(self._step, t)
-        for name in self._living():
-            j = self._names.index(name)
-            observations[j] = later[j]
+            agents = self._living()
+        for name in agents if later is not observations else ():
+            observations[self._numbers[name]] = later[self._numbers[name]]
+        return agents
 
-    def _masks(self) -> dict[str, Any]:
-        """Return the mask of the next action of each agent."""
-        slots, every = self._slots, [np.ones(size, np.int8) for size in self._sizes[1:]]
-        masks: dict[str, Any] = {}
-        for j, name in enumerate(self._names):
-            mask = np.ones(self._sizes[0], np.int8)
-            mask[:-1] = slots.available if j in slots.users else False
-            masks[name] = (mask, *every) if every else mask
-        return masks
+    def _mask(self, j: int) -> Any:
+        """Return the mask of the next action of a user."""
+        mask = np.ones(self._sizes[0], np.int8)
+        mask[:-1] = self._slots.available if j in self._slots.users else 0
+        return (mask, *(np.ones(size, np.int8) for size in self._sizes[1:])) if len(self._sizes) > 1 else mask
 
     def _read(self, actions: Any) -> None:
         """Write actions after validation to where the kernels read them."""
@@ -257,7 +249,7 @@ class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):  # type: ignore[mi
         for name in self.agents:
             if name not in actions:
                 raise InputError(f"actions: {name} is missing; must be {self._listed()}")
-            chosen[self._names.index(name)] = self._checked(name, actions[name])
+            chosen[self._numbers[name]] = self._checked(name, actions[name])
         slots.choose_nothing()
         for j, (k, *sent) in chosen.items():
             if j in slots.users:
@@ -274,8 +266,8 @@ class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):  # type: ignore[mi
         if not right or not all(0 <= value < size for value, size in zip(values, self._sizes, strict=True)):
             raise InputError(f"actions, {name}: {shown(action)} must be an element of {self.action_spaces[name]}")
         k, *sent = values
-        here = self._names.index(name) in slots.users
-        if k < K and not (here and slots.available[k]) and self._strict:
+        here = self._numbers[name] in slots.users
+        if self._strict and k < K and not (here and slots.available[k]):
             reason = f"channel {k} is not available" if here else "the user is away"
             raise InputError(f"actions, {name}: {reason} in slot {slots.t}; must be {K} to stay silent, or masked")
         return [k if k < K and slots.available[k] else SILENT, *sent]
@@ -285,7 +277,7 @@ class UsersParallelEnv(ParallelEnv[str, Row, Any], EzPickle):  # type: ignore[mi
 
     def _run(self, kernel: Callable[..., Any], *arguments: Any) -> Row:
         """Call a kernel, and return the observations that it writes, one row per user."""
-        observations: Row = np.empty((len(self._names), self._low.size), np.float32)
+        observations: Row = np.empty((len(self._numbers), self._low.size), np.float32)
         run_kernel(self._slots.scenario, self._slots.episode.path, kernel, self._blocks, *arguments, observations)
         return observations
 
