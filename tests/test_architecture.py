@@ -25,7 +25,7 @@ def steps(walk: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def test_there_are_six_walks() -> None:
+def test_there_are_seven_walks() -> None:
     assert list(WALKS) == [
         "`idleband run`",
         "`ib.simulate`",
