@@ -29,6 +29,7 @@ def test_there_are_seven_walks() -> None:
     assert list(WALKS) == [
         "`idleband run`",
         "`ib.simulate`",
+        "A run without a base station",
         "`idleband reproduce`",
         "HTTP decide",
         "HTTP report",
