@@ -83,6 +83,7 @@ SLOW = (
     "tests/cli/test_replay.py",
     "tests/cli/test_reproduce.py",
     "tests/contracts/",
+    "tests/environments/",
     "tests/experiments/test_killed.py",
     "tests/experiments/test_ranking.py",
     "tests/experiments/test_study.py",
