@@ -13,7 +13,7 @@ from idleband.errors import InputError, counted
 from idleband.kernels import rng
 from idleband.kernels.packed_state import PackedState, pack, unpacked
 from idleband.policies.knowledge import setup_of_user
-from idleband.policies.protocol import COLLISIONS_SEEN, CONTROL_BITS, OWN_STATES_SEEN, Policy, Setup
+from idleband.policies.protocol import ALL_AVAILABLE, COLLISIONS_SEEN, CONTROL_BITS, OWN_STATES_SEEN, Policy, Setup
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.policies.state_template import copied
 from idleband.scenario.perturbation import PerturbationModel
@@ -37,6 +37,11 @@ def check_coordination(scenario: Scenario, policy: Policy) -> None:
         )
     if policy.decentralised and given is not None:
         _check_observations(policy, given)
+        if ALL_AVAILABLE in policy.knows and not scenario.available.all(axis=1).any():
+            raise InputError(
+                f"scenario.availability: policy {policy.name} needs at least one row in which all channels are"
+                " available"
+            )
     if not policy.decentralised and given is not None and given.quality is not None:
         raise InputError(
             f"policy {policy.name}: selects channels for all users alike; with scenario.users.quality only"
