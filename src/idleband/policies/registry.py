@@ -250,7 +250,7 @@ DECENTRALISED: dict[str, Policy] = {
         ),
         _of_user(
             "randtopm", top_m_users, _COLLISIONS_AND_USERS, "KL-UCB, a random one of the M best channels",
-            "Besson and Kaufmann, ALT 2018", chairs=False,
+            "Besson and Kaufmann, ALT 2018", chairs=False, collision_first=True,
         ),
         _of_user(
             "mctopm", top_m_users, _COLLISIONS_AND_USERS, "the same, kept after a slot without a collision",

@@ -38,8 +38,8 @@ class Params(NamedTuple):
     c2: Annotated[int, AtLeast(1, 10**9), "slots of the game in the first epoch"] = 500
     c3: Annotated[int, AtLeast(1, 10**9), "half the slots of exploitation in the first epoch"] = 1000
     d: Annotated[float, AtLeast(0.0, 10.0), "both of the first grow as n^d with the epoch n"] = 1.0
-    epsilon: Annotated[float, AtLeast(1e-9, 1.0), "how often users try other channels in the game"] = 0.1
-    c: Annotated[float, AtLeast(0.0, 1e3), "a content user does so with probability epsilon^c"] = 2.0
+    epsilon: Annotated[float, AtLeast(1e-9, 1.0), "how often users try other channels in the game"] = 0.01
+    c: Annotated[float, AtLeast(0.0, 1e3), "a content user does so with probability epsilon^c"] = 1.0
 
 
 class State(NamedTuple):
