@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
-from idleband import user_code
+from idleband import user_code, validation
 from idleband.errors import InputError, check_name, shown, unknown
 from idleband.policies import (
     adaptive,
@@ -52,7 +52,9 @@ from idleband.policies.protocol import (
     ALL_AVAILABLE,
     COLLISIONS_SEEN,
     CONTEXTS_SEEN,
+    CONTROL_BITS,
     HORIZON_KNOWN,
+    OWN_STATES_SEEN,
     PARAMETERS,
     STATES_SEEN,
     USERS_KNOWN,
@@ -239,21 +241,25 @@ DECENTRALISED: dict[str, Policy] = {
             "lbt-random", user_lbt, _COLLISIONS, "listen before talk: random channel, back-off after collisions",
             "IEEE 802.11", sticky=False,
         ),
-        _of_user("lbt-sticky", user_lbt, _COLLISIONS, "the same, staying on a good channel", "IEEE 802.11"),
+        _of_user(
+            "lbt-sticky", user_lbt, _COLLISIONS, "listen before talk: keeps a good channel, back-off after collisions",
+            "IEEE 802.11",
+        ),
         _of_user(
             "selfish-klucb", selfish, _NO_MORE, "KL-UCB of the own rewards, 0 on a collision",
             "Besson and Kaufmann, ALT 2018",
         ),
         _of_user(
-            "rho-rand", rho_rand, _COLLISIONS_AND_USERS, "KL-UCB, channel of a random rank",
+            "rho-rand", rho_rand, _COLLISIONS_AND_USERS, "KL-UCB: the channel of a random rank",
             "Anandkumar, Michael, Tang and Swami, IEEE-JSAC 2011",
         ),
         _of_user(
-            "randtopm", top_m_users, _COLLISIONS_AND_USERS, "KL-UCB, a random one of the M best channels",
+            "randtopm", top_m_users, _COLLISIONS_AND_USERS, "KL-UCB: a random one of the M best channels",
             "Besson and Kaufmann, ALT 2018", chairs=False, collision_first=True,
         ),
         _of_user(
-            "mctopm", top_m_users, _COLLISIONS_AND_USERS, "the same, kept after a slot without a collision",
+            "mctopm", top_m_users, _COLLISIONS_AND_USERS,
+            "KL-UCB: one of the M best channels, kept after a slot without a collision",
             "Besson and Kaufmann, ALT 2018",
         ),
         _of_user(
@@ -261,7 +267,8 @@ DECENTRALISED: dict[str, Policy] = {
             "Rosenski, Shamir and Szlak, ICML 2016",
         ),
         _of_user(
-            "dynamic-musical-chairs", musical_chairs, _COLLISIONS, "the same, again in every epoch",
+            "dynamic-musical-chairs", musical_chairs, _COLLISIONS,
+            "musical chairs that begin again in every epoch",
             "Rosenski, Shamir and Szlak, ICML 2016", epoch=20_000,
         ),
         _of_user(
@@ -282,6 +289,11 @@ DECENTRALISED: dict[str, Policy] = {
         ),
     )
 }  # fmt: skip
+
+
+def all_policies() -> dict[str, Policy]:
+    """Return the policies of base stations and those of single users."""
+    return POLICIES | DECENTRALISED
 
 
 PolicyLike = str | Policy | ConfiguredPolicy | type  # what `policy` accepts
@@ -378,7 +390,7 @@ def _find(source: Any) -> Policy:
         return cast(Policy, user_code.find(source, "policy", "_idleband_policy", "register"))
     if source.endswith(".py"):
         raise InputError(f"policy {source}: add the name of a policy in this file: {source}:NAME")
-    every = POLICIES | DECENTRALISED
+    every = all_policies()
     if source not in every:
         raise unknown("policy", source, every)
     return every[source]
@@ -410,11 +422,22 @@ ARGUMENTS = {
     "select": "setup, state, slot, picks",
     "update": "setup, state, slot, feedback",
     "predict": "setup, state, contexts, out",
+    "signal": "setup, state, slot, minislots",
+    "hear": "setup, state, slot, minislots",
 }
-OPTIONAL = ("predict",)
+OPTIONAL = ("predict", "signal", "hear")
+KNOWN_TO_USERS = (USERS_KNOWN, HORIZON_KNOWN, OWN_STATES_SEEN, COLLISIONS_SEEN, CONTROL_BITS)
 
 
-def register(cls: type[C] | None = None, /, *, name: str | None = None, compiled: Compiled = "auto") -> Any:
+def register(
+    cls: type[C] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    decentralised: bool = False,
+    knows: Iterable[str] = (),
+    compiled: Compiled = "auto",
+) -> Any:
     """Register a class that contains `init`, `select`, `update` and optionally `Params` as a policy.
 
     Used as a class decorator. The class only groups functions; they take no ``self``. The first line of its docstring
@@ -424,6 +447,12 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None, compiled
     ----------
     name : str, optional
         Name of the policy; the name of the class by default.
+    decentralised : bool
+        Whether it is the policy of a single user without a base station. Each user is then an instance of it, and the
+        class may contain `signal` and `hear`.
+    knows : list of str
+        What the policy of a user knows, "number of users" and "horizon", which are otherwise 0 in `setup`, and what the
+        scenario must provide: "states of own channels", "collisions" and "control bits".
     compiled : {"auto", "require"}
         What happens if the policy does not compile: by default it runs interpreted, with a `CompilationWarning`; with
         ``"require"`` it is refused with an `InputError`.
@@ -461,18 +490,25 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None, compiled
             raise InputError(f"policy = {shown(cls)}: @idleband.register must be above a class")
         public = check_name(name or cls.__name__, "policy")
         functions = user_code.functions_of(cls, f"policy {public}", ARGUMENTS, OPTIONAL)
-        if public in POLICIES and POLICIES[public].source is None:
+        if public in all_policies() and all_policies()[public].source is None:
             raise InputError(f"policy {public}: this name is taken by a built-in policy")
+        alone = validation.flag(decentralised, f"policy {public}: decentralised")
+        known = [choice(word, f"policy {public}: knows", KNOWN_TO_USERS) for word in knows]
+        for given, what in ((known, "knows"), (functions.keys() & {"signal", "hear"}, "signal or hear")):
+            if given and not alone:
+                raise InputError(f"policy {public}: {what} is for users without a base station; set decentralised=True")
         source, cacheable = user_code.source_of(cls, f"policy {public}")
         made = Policy(
             public, user_code.description_of(cls, "a user's policy"), cls.__module__,
             vars(cls).get("Params", _NoParams),
             functions["init"], functions["select"], functions["update"], functions.get("predict"),
-            source=source, cacheable=cacheable, compiled=_compiled_option(compiled),
+            knows=frozenset(known), source=source, cacheable=cacheable, compiled=_compiled_option(compiled),
+            decentralised=alone, signal=functions.get("signal"), hear=functions.get("hear"),
         )  # fmt: skip
         made.parameters  # noqa: B018  (an unusable Params is refused here, not at the first run)
         cls._idleband_policy = made  # type: ignore[attr-defined]
-        POLICIES[public] = made
+        (POLICIES if alone else DECENTRALISED).pop(public, None)
+        (DECENTRALISED if alone else POLICIES)[public] = made
         return cls
 
     return add if cls is None else add(cls)

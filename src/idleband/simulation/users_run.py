@@ -12,7 +12,7 @@ from idleband.binding import Kernel, bind_policy, check_compiled, kernel_name, p
 from idleband.errors import InputError, counted
 from idleband.kernels import rng
 from idleband.kernels.packed_state import PackedState, pack, unpacked
-from idleband.policies.knowledge import setup_of_user
+from idleband.policies.knowledge import setup_of, setup_of_user
 from idleband.policies.protocol import ALL_AVAILABLE, COLLISIONS_SEEN, CONTROL_BITS, OWN_STATES_SEEN, Policy, Setup
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.policies.state_template import copied
@@ -59,6 +59,13 @@ def _check_observations(policy: Policy, given: UncoordinatedUsers) -> None:
         raise InputError(f"scenario.users.observes = {given.observes!r}: policy {policy.name} needs {allowed}")
     if CONTROL_BITS in policy.knows and given.control_bits == 0:
         raise InputError(f"scenario.users.control_bits = 0: policy {policy.name} needs at least 1")
+
+
+def setup_for(scenario: Scenario, configured: ConfiguredPolicy, horizon: int) -> Setup:
+    """Return the setup of a policy that selects for all users, or of one that does for a single user."""
+    if configured.policy.decentralised:
+        return setup_of_user(scenario, configured.params, configured.policy.knows, horizon)
+    return setup_of(scenario, configured.params)
 
 
 def start_run(
@@ -114,7 +121,7 @@ class UsersRun:
         cls, scenario: Scenario, configured: ConfiguredPolicy, horizon: int, seed: int, replication: int
     ) -> "UsersRun":
         policy, N = configured.policy, scenario.users
-        setup = setup_of_user(scenario, configured.params, policy.knows, horizon)
+        setup = setup_for(scenario, configured, horizon)
         theta, means = path_parameters(scenario, seed, replication)
         path = new_path(scenario, seed, replication, theta)
         presence = Presence(scenario, seed, replication, horizon)
