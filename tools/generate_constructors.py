@@ -62,8 +62,8 @@ CITATIONS = {
     " approach\", ICML 2016.",
     "Boursier and Perchet, NeurIPS 2019": "Boursier and Perchet, \"SIC-MMAB: synchronisation involves communication in"
     " multiplayer multi-armed bandits\", NeurIPS 2019.",
-    "Wang, Proutiere, Ariu, Jedra and Russo, AISTATS 2020": "Wang, Proutiere, Ariu, Jedra and Russo, \"Optimal algorithms"
-    " for multiplayer multi-armed bandits\", AISTATS 2020.",
+    "Wang, Proutiere, Ariu, Jedra and Russo, AISTATS 2020": "Wang, Proutiere, Ariu, Jedra and Russo, \"Optimal"
+    " algorithms for multiplayer multi-armed bandits\", AISTATS 2020.",
     "Bistritz and Leshem, NeurIPS 2018": "Bistritz and Leshem, \"Distributed multi-player bandits: a game of thrones"
     " approach\", NeurIPS 2018.",
     "IEEE 802.11": "IEEE Standard 802.11, distributed coordination function.",
