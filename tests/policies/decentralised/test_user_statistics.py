@@ -41,7 +41,6 @@ def test_a_single_user_plays_the_largest_index(name: str) -> None:
     [
         ({}, 0.4, 1.0),  # the threshold reward of an idle channel
         ({}, 1.2, 0.1),  # under a strong perturbation
-        ({"rewards": [0.3, 0.6]}, 0.4, 1.0),  # state rewards are not used by the threshold reward
         ({"rewards": [0.3, 0.6], "reward": "additive"}, 0.4, 0.2),
         ({"rewards": [0.3, 0.6], "reward": "additive", "feedback": "reward"}, 0.4, 0.6),  # it is not measured
     ],
