@@ -79,7 +79,7 @@ def test_users_take_turns_on_the_best_channels_and_only_the_leader_explores() ->
 
 
 def test_half_of_the_turns_on_the_worst_channel_explore() -> None:
-    """Of two channels outside, one is never worth it in the end."""
+    """Counted over all turns in which there is a channel to explore."""
     run = after_start([0.5, 0.5, 0.5], 2, 4000)
     leader = [int(one.start.rank[0]) for one in run.state].index(0)
     tried = turns = 0

@@ -88,7 +88,7 @@ def test_a_single_user_and_as_many_users_as_channels(M: int) -> None:
 
 
 def test_rewards_between_the_extremes_are_rounded_without_bias() -> None:
-    """Four plays that pay 0.3 each are told as 1 or 2, 1.2 on average."""
+    """Four plays that pay 0.3 each are sent as 1 or 2, 1.2 on average."""
     scenario = independent([1.0] * 4, 2, quality=[[0.3] * 4] * 2)
     sums = []
     for replication in range(40):

@@ -57,7 +57,7 @@ class State(NamedTuple):
     explored: Flags  # (K,) the set B
     talking: Ints  # (1,) 1 during a notice and what follows
     began: Ints  # (1,) its first slot
-    remove: Ints  # (1,) channel that has been told, -1: none
+    remove: Ints  # (1,) channel that has been announced, -1: none
     add: Ints  # (1,)
     swaps: Ints  # (1,) changes of `best`
 
@@ -190,7 +190,7 @@ def consider_swap(setup: Setup, state: State) -> None:
         return
     begin_talk(state, state.slots[0])
     state.remove[0], state.add[0] = state.worst[0], add
-    if state.start.users[0] == 1:  # nobody to tell
+    if state.start.users[0] == 1:  # no followers
         state.talking[0] = 0
         swap(setup, state)
         state.worst[0] = add
@@ -204,7 +204,7 @@ def begin_talk(state: State, first: int) -> None:
 
 @jit
 def swap(setup: Setup, state: State) -> None:
-    """Replace a channel of the best ones, if both channels have been told."""
+    """Replace a channel of the best ones, if both channels have been announced."""
     if state.remove[0] < 0 or state.add[0] < 0 or state.inside[state.add[0]] or not state.inside[state.remove[0]]:
         return
     state.inside[state.remove[0]] = False

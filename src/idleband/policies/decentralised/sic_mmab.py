@@ -58,7 +58,7 @@ class State(NamedTuple):
     count: Ints  # (1,) active channels
     channels: Ints  # (K,) these, in increasing order; the elements after the first `count` are not used
     earned: Floats  # (K,) own rewards in this phase
-    sent: Ints  # (K,) the same, as told to the others
+    sent: Ints  # (K,) the same, as sent to the others
     total: Ints  # (K,) rewards of all users
     plays: Ints  # (K,) their number
     decision: Ints  # (K,) by active channel: 1 accepted, -1 rejected, 0 neither

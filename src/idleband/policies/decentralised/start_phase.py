@@ -18,7 +18,7 @@ slots of checking: whoever has no channel plays channel n in slot n of the check
 has one. A round without a collision in its check is the last one. The idea is that of DPE1 (see `dpe1`), where M < K.
 
 Only slots in which all channels are available count (`counts`), because a user cannot meet another one on a channel
-that nobody may play. Availability is the same for all users, so that they pause together, silent. The authors' code
+that no user may play. Availability is the same for all users, so that they pause together, silent. The authors' code
 has no availability.
 
 A policy calls, while not `start_is_over(setup, state.start, seating)`, with a `seating` that all users agree on::
@@ -72,7 +72,7 @@ def counts(slot: Slot) -> bool:
 
 @jit
 def nth_available(slot: Slot, n: int) -> int:
-    """Return the n-th available channel, from 0; -1 if there are fewer. Ranks differ: nobody else plays it."""
+    """Return the n-th available channel, from 0; -1 if there are fewer. Ranks differ: no other user plays it."""
     for k in range(slot.available.size):
         if slot.available[k]:
             if n == 0:
