@@ -99,7 +99,7 @@ def measure(policy: str, users: int, horizon: int, replications: int) -> tuple[f
 
 def main() -> None:
     quick = "--quick" in sys.argv[1:]
-    horizon, replications = (300, 3) if quick else (HORIZON, REPLICATIONS)
+    horizon, replications = (300, 2) if quick else (HORIZON, REPLICATIONS)
     rows = []
     for users in USERS:
         for policy in (*CENTRALISED, *POLICIES):
