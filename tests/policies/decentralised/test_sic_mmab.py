@@ -61,7 +61,7 @@ def test_channels_are_accepted_and_rejected_where_intervals_are_apart() -> None:
     before = None
     while run.at < HORIZON and phases < 4:
         one = run.state[0]
-        now = (int(one.phase[0]), int(one.users[0]), one.channels[: one.count[0]].tolist())
+        now = (int(one.phase[0]), int(one.users[0]), one.channels[: one.active[0]].tolist())
         if before is not None and one.phase[0] > before[0]:
             phases += 1
             _, users, channels = before

@@ -13,7 +13,9 @@ MP-MAB code of Wang, Leshem, Niyato and Han (wbwang2020/MP-MAB). Epoch n consist
 All users must arrive together. The game begins content, with the channel of the last exploitation or, first, a random
 one. Settings of that code: d = 2, epsilon = 0.1 or 0.01; c1, c2, c3 from 1 to 3000; c is 1.2 times the number of users,
 which a user does not know here, so that c is a parameter. The theory needs c above the sum of the u_max of all users
-minus the largest sum of rewards; smaller values search more. The defaults are ours.
+minus the largest sum of rewards; smaller values search more. The defaults are ours, for three to five users for whom
+different channels are good within 10^5 slots. More users with the same good channels need a larger c, and are better
+served by index policies.
 
 Means are rescaled to [0, 1]. Where its channel is not available, a user is silent and the state of the game stays.
 """

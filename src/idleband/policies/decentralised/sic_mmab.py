@@ -55,8 +55,8 @@ class State(NamedTuple):
     users: Ints  # (1,) active users
     rank: Ints  # (1,) of the user among them, from 0
     channel: Ints  # (1,) accepted for the user, -1 before
-    count: Ints  # (1,) active channels
-    channels: Ints  # (K,) these, in increasing order; the elements after the first `count` are not used
+    active: Ints  # (1,) active channels
+    channels: Ints  # (K,) these, in increasing order; the elements after the first `active` are not used
     earned: Floats  # (K,) own rewards in this phase
     sent: Ints  # (K,) the same, as sent to the others
     total: Ints  # (K,) rewards of all users
@@ -77,7 +77,7 @@ def init(setup: Setup) -> State:
         users=one.copy(),
         rank=one.copy(),
         channel=np.full(1, -1, np.int64),
-        count=np.full(1, K, np.int64),
+        active=np.full(1, K, np.int64),
         channels=np.arange(K),
         earned=np.zeros(K),
         sent=ints,
@@ -96,7 +96,7 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     elif not counts(slot):
         k = nth_available(slot, state.start.rank[0])
     elif stage == EXPLORATION:
-        k = state.channels[(state.rank[0] + 1 + state.slots[0]) % state.count[0]]
+        k = state.channels[(state.rank[0] + 1 + state.slots[0]) % state.active[0]]
     elif stage == TALK:
         k = state.channels[state.rank[0]]
         sender, receiver, i, bit = message(state)
@@ -111,7 +111,7 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
 @jit
 def message(state: State) -> tuple[int, int, int, int]:
     """Return who sends in this slot of talk to whom, about which active channel, and which bit of the sum."""
-    bits, users, count = state.phase[0] + 2, state.users[0], state.count[0]
+    bits, users, count = state.phase[0] + 2, state.users[0], state.active[0]
     step = state.slots[0]
     bit, step = step % bits, step // bits
     i, step = step % count, step // count
@@ -135,7 +135,7 @@ def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
     if stage == EXPLORATION:
         state.slots[0] += 1
         state.earned[feedback.channel] += to_unit(setup, feedback.reward)
-        if state.slots[0] == state.count[0] << (state.phase[0] + 1):
+        if state.slots[0] == state.active[0] << (state.phase[0] + 1):
             end_exploration(state, slot)
             if state.users[0] == 1:
                 decide(setup, state)
@@ -145,7 +145,7 @@ def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
         state.total[state.channels[i]] += 1 << bit
     state.slots[0] += 1
     state.talked[0] += 1
-    if state.slots[0] == state.users[0] * (state.users[0] - 1) * state.count[0] * (state.phase[0] + 2):
+    if state.slots[0] == state.users[0] * (state.users[0] - 1) * state.active[0] * (state.phase[0] + 2):
         decide(setup, state)
 
 
@@ -159,7 +159,7 @@ def begin_exploration(setup: Setup, state: State) -> None:
 def end_exploration(state: State, slot: Slot) -> None:
     """Round the own sums of this phase and begin to talk."""
     plays = 2 << state.phase[0]  # of the user on each active channel
-    for i in range(state.count[0]):
+    for i in range(state.active[0]):
         k = state.channels[i]
         state.sent[k] = min(plays, int(state.earned[k] + uniform(slot.rng)))
         state.total[k] += state.sent[k]
@@ -170,7 +170,7 @@ def end_exploration(state: State, slot: Slot) -> None:
 @jit
 def decide(setup: Setup, state: State) -> None:
     """Accept and reject channels, and begin to exploit one of them, or the next phase."""
-    users, count = state.users[0], state.count[0]
+    users, count = state.users[0], state.active[0]
     for i in range(count):
         mean, width = mean_and_width(setup, state, i)
         better, worse = 0, 0
@@ -194,7 +194,7 @@ def decide(setup: Setup, state: State) -> None:
         return
     state.users[0] -= accepted
     state.rank[0] -= accepted
-    state.count[0] = left
+    state.active[0] = left
     state.phase[0] += 1
     begin_exploration(setup, state)
 

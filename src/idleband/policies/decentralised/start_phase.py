@@ -51,8 +51,10 @@ class StartPhase(NamedTuple):
 
 
 def new_start_phase() -> StartPhase:
-    zeros = [np.zeros(1, np.int64) for _ in range(5)]
-    return StartPhase(*zeros[:4], seat=np.full(1, -1, np.int64), rank=zeros[4], users=np.ones(1, np.int64))
+    one = np.zeros(1, np.int64)
+    return StartPhase(
+        one, one.copy(), one.copy(), one.copy(), seat=np.full(1, -1, np.int64), rank=one.copy(), users=one + 1
+    )
 
 
 def seating_slots(K: int, T: int) -> int:
@@ -67,7 +69,7 @@ def seating_slots(K: int, T: int) -> int:
 @jit
 def counts(slot: Slot) -> bool:
     """Return whether a slot counts in an agreed sequence of slots: all channels are available."""
-    return slot.available.all()
+    return bool(slot.available.all())
 
 
 @jit
