@@ -17,9 +17,9 @@ def after_start(means: list[float], M: int, slots: int, **settings: object) -> o
 
 def test_a_swap_takes_2m_minus_1_plus_k_slots_and_all_users_make_it() -> None:
     """Channels 0 to M-1 are played first; channel 5 is much better."""
-    run = after_start([0.5, 0.5, 0.5, 0.01, 0.01, 0.99], M, 5000)
+    run = after_start([0.5, 0.5, 0.5, 0.01, 0.01, 0.99], M, 2000)
     talks, talked = [], 0
-    while run.at < 5000:
+    while run.at < 2000:
         collisions = run.tally.now[5]
         run.to(run.at + 1)
         leader = next(one for one in run.state if one.start.rank[0] == 0)
@@ -40,7 +40,7 @@ def test_a_swap_takes_2m_minus_1_plus_k_slots_and_all_users_make_it() -> None:
 
 
 def test_each_follower_meets_the_leader_once_in_each_part_of_a_talk() -> None:
-    run = after_start([0.5, 0.5, 0.5, 0.01, 0.01, 0.99], M, 5000)
+    run = after_start([0.5, 0.5, 0.5, 0.01, 0.01, 0.99], M, 2000)
     while not any(one.talking[0] == 1 for one in run.state):
         run.to(run.at + 1)
     ranks = [int(one.start.rank[0]) for one in run.state]
