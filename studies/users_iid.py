@@ -87,10 +87,11 @@ What does not agree, and why:
   is 1.7 standard errors of the difference below the code.
 
 `sic-mmab`, `dpe1` and `dsee-users` agree on channels by their number: in increasing order of the means the regret of
-`sic-mmab` with M = 6 is 10,050 +- 130, in decreasing order 4170 +- 40 (40 replications each). The authors' code shuffles
-the channels, as this study does.
+`sic-mmab` with M = 6 is 10,050 +- 130, in decreasing order 4170 +- 40 (40 replications each). The authors' code
+shuffles the channels, as this study does.
 
-`game-of-thrones` is for unequal users. Here all users want the same channels, and it earns less than random channels.
+`game-of-thrones` is for unequal users. Here all users want the same channels, and with M = 6 it earns less than
+random channels.
 """
 HEAD = ("policy", "M", "regret", "colliding users", "published", "source", "difference", "agrees")
 
