@@ -65,6 +65,7 @@ PUBLISHED: dict[tuple[str, int], tuple[Published, ...]] = {
     ("musical-chairs:learning=1000", 6): (runs(3130, 1583, 100, THESIS),),
     ("sic-mmab", 3): (Published(5072, 60, SIC),),
     ("sic-mmab", 6): (Published(7365, 178, SIC),),
+    ("dpe1", 3): (Published(372, 27, DPE.replace("60", "20")),),
     ("dpe1", 6): (Published(573, 24, DPE),),
 }
 POLICIES = (
