@@ -2,6 +2,7 @@
 
     python studies/ranking.py [FOLDER]
     python studies/ranking.py --add      # run only the policies that ranking.csv lacks, and add them to table and page
+    python studies/ranking.py --goals    # run only the closest rivals in ranking.csv again, and write goals.md
 
 T = 10^5 slots, 20 replications, with a seed that was not used while the policies were developed. Policies of others
 with a parameter run twice: with the default, and tuned for the scenario on another seed (`studies/tuned.py`, which must
@@ -173,6 +174,16 @@ def closed(row: Row) -> str:
 MAX_DEFICIT = 0.005  # largest share of its reward by which a restless-aware rival may be ahead
 
 
+# Policy, perturbation model, share of the oracle's reward, and gap closed.
+GOALS = (
+    ("mp-belief", "none", 0.985, 0.80),
+    ("mp-belief-lucb", "linear", 0.99, 0.93),
+    ("mp-belief-nucb", "linear", 0.99, 0.93),
+    ("mp-belief-nucb", "quadratic", 0.985, 0.93),
+    ("mp-belief-nucb", "cosine", 0.985, 0.93),
+)
+
+
 def goals(found: dict[tuple[str, str], Study], tables: dict[tuple[str, str], list[Row]]) -> str:
     """Return a table with the results and goals of each policy in each scenario, and whether they are reached."""
     lines = [
@@ -180,13 +191,7 @@ def goals(found: dict[tuple[str, str], Study], tables: dict[tuple[str, str], lis
         " closest tuned rival | lead over it | closest restless-aware | lead over it | reached |",
         "|---" * 11 + "|",
     ]
-    for policy, model, share_goal, gap_goal in (
-        ("mp-belief", "none", 0.985, 0.80),
-        ("mp-belief-lucb", "linear", 0.99, 0.93),
-        ("mp-belief-nucb", "linear", 0.99, 0.93),
-        ("mp-belief-nucb", "quadratic", 0.985, 0.93),
-        ("mp-belief-nucb", "cosine", 0.985, 0.93),
-    ):
+    for policy, model, share_goal, gap_goal in GOALS:
         for name in SCENARIOS:
             study = found[model, name]
             row = next(row for row in tables[model, name] if row.label == policy)
@@ -233,6 +238,32 @@ def closest(study: Study, policy: str, labels: Collection[str], *, aware: bool) 
     return (*min(leads)[1:], reached)
 
 
+RIVALS = 3  # that may be the closest of their kind, by the mean rewards of the table
+
+
+def with_closest(tables: dict[tuple[str, str], list[Row]]) -> dict[tuple[str, str], Study]:
+    """Run the policies of the goals with the rivals of each kind that are closest in the tables."""
+    found = {}
+    for model in dict.fromkeys(model for _, model, _, _ in GOALS):
+        for name in SCENARIOS:
+            by_label = {one.label: one for one in policies_of(model)} | tuned_policies(model, name)
+            chosen = {}
+            for policy in (policy for policy, one, _, _ in GOALS if one == model):
+                chosen[policy] = by_label[policy]
+                kinds: dict[tuple[bool, bool], int] = {}
+                for row in tables[model, name]:  # the best first
+                    kind = row.policy in AWARE, row.label.endswith(", tuned")
+                    if row.label != policy and POLICIES[row.policy].knows <= POLICIES[policy].knows:
+                        kinds[kind] = kinds.get(kind, 0) + 1
+                        if kinds[kind] <= RIVALS:
+                            chosen[row.label] = by_label[row.label]
+            scenario = ib.scenario(name, perturbation=model, name=f"{name}-{model}")
+            together = list(dict.fromkeys(chosen.values()))
+            found[model, name] = ib.compare(scenario, together, horizon=HORIZON, replications=REPLICATIONS, seed=SEED)
+            print(f"{model}, {name}: {', '.join(chosen)}", flush=True)
+    return found
+
+
 # --- adding policies --------------------------------------------------------------------------------------------------
 
 
@@ -269,6 +300,12 @@ def with_missing(tables: dict[tuple[str, str], list[Row]]) -> dict[tuple[str, st
 def main() -> None:
     if sys.argv[1:] == ["--add"]:
         write(with_missing(stored()))
+        return
+    if sys.argv[1:] == ["--goals"]:
+        tables = stored()
+        text = goals(with_closest(tables), tables)
+        (HERE / "goals.md").write_text(text)
+        print(text)
         return
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "results/ranking"
     found = studies(folder)
