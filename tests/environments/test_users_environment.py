@@ -1,4 +1,4 @@
-"""Users who are stepped by hand: policies earn what simulate gives, settings, control minislots, and wrong input."""
+"""Users who are stepped by hand: rewards and feedback of the loop, settings, control minislots, and wrong input."""
 
 import os
 import subprocess
@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 
 import idleband as ib
 from idleband.arrays import Floats, Ints
-from idleband.kernels import rng
-from idleband.policies.knowledge import setup_of_user
-from idleband.policies.protocol import CONTROL_BITS, Feedback, Setup, Slot
-from idleband.policies.registry import DECENTRALISED, ConfiguredPolicy, policy
-from idleband.policies.state_template import copied
+from idleband.policies.protocol import Feedback, Setup, Slot
+from idleband.policies.registry import policy
 from idleband.simulation.users_loop import MESSAGES, PRIMARY, SWITCHES
 from idleband.simulation.users_run import UsersRun, start_run
 from tests.conftest import ROOT
+from tests.environments.stepping import Stepped, step_policy
 
 NONE: dict[str, Any] = {"coordination": "none"}
 S1 = ib.scenario("S1", users=NONE)
@@ -30,57 +28,7 @@ def without_station(scenario: Any = "S1", **users: Any) -> ib.Scenario:
     return ib.scenario(scenario, users={**NONE, **users})
 
 
-# --- policies stepped by hand ----------------------------------------------------------------------------------------
-
-
-class Stepped(NamedTuple):
-    environment: ib.UsersEnvironment
-    states: dict[int, Any]  # of each user, at the end of its last stay
-
-
-def step_policy(
-    scenario: ib.Scenario, configured: ConfiguredPolicy, horizon: int, seed: int, replication: int, halves: bool = True
-) -> Stepped:
-    """Let an instance of a policy choose for each user; `halves`: call `play` and `send` instead of `step`."""
-    functions = configured.policy
-    select, update, signal, hear = (
-        getattr(f, "dispatcher", f) for f in (functions.select, functions.update, functions.signal, functions.hear)
-    )
-    setup = setup_of_user(scenario, configured.params, functions.knows, horizon)
-    environment = ib.UsersEnvironment(scenario, horizon=horizon, seed=seed, replication=replication)
-    K, members, stays = scenario.K, dict[int, Any](), [0] * scenario.users
-    hidden, indices, scratch = np.full(K, np.nan), np.zeros(K), np.zeros(2 * K)
-    seen, done, heard = environment.reset(), False, np.zeros(0, np.int64)
-    while not done:
-        slots: dict[int, Slot] = {}
-        channels: dict[int, int | str | None] = {}
-        for j, own in seen.users.items():
-            if own == 1:
-                members[j] = copied(setup), rng.stream(seed, replication, rng.USERS, j, stays[j])
-                members[j] = (*members[j], functions.init(members[j][0]))
-                stays[j] += 1
-            mine, stream, state = members[j]
-            slots[j] = Slot(own, seen.contexts, seen.available, seen.sensed, hidden, indices, scratch, stream)
-            picks = np.zeros(K, np.int64)
-            channels[j] = int(picks[0]) if select(mine, state, slots[j], picks) else None
-        if not halves:
-            _, feedback, seen, done = environment.step(channels)
-        else:
-            feedback = environment.play(channels)
-        for j, one in feedback.items():
-            update(members[j][0], members[j][2], slots[j], one)
-        if halves:
-            sends = {}
-            for j in slots if signal is not None and seen.heard.size else ():
-                minislots = np.zeros(seen.heard.size, np.int64)
-                signal(members[j][0], members[j][2], slots[j], minislots)
-                sends[j] = np.flatnonzero(minislots)
-            _, again, seen, done = environment.send(sends or None)
-            assert again is feedback
-        heard = seen.heard
-        for j in slots if hear is not None and heard.size else ():
-            hear(members[j][0], members[j][2], slots[j], heard)
-    return Stepped(environment, {j: member[2] for j, member in members.items()})
+# --- a policy that is stepped by hand; tests/contracts/test_users.py steps those of the package ----------------------
 
 
 def check_against_the_loop(stepped: Stepped, run: UsersRun) -> None:
@@ -97,18 +45,6 @@ def check_against_the_loop(stepped: Stepped, run: UsersRun) -> None:
     for j, state in stepped.states.items():
         for own, other in zip(state, run.state[j], strict=True):
             assert np.array_equal(own, other, equal_nan=True)
-
-
-@pytest.mark.parametrize("name", [name for name, built_in in DECENTRALISED.items() if built_in.source is None])
-def test_every_policy_of_users_earns_what_simulate_gives(name: str) -> None:
-    configured = policy(name)
-    scenario = without_station(control_bits=int(CONTROL_BITS in configured.policy.knows))
-    result = ib.simulate(scenario, name, horizon=150, replications=2, seed=3)
-    for i in range(2):
-        environment = step_policy(scenario, configured, 150, 3, i).environment
-        assert environment.total_reward == result.reward[i, -1]
-        assert environment.user_rewards.tolist() == result.users.reward[i].tolist()
-        assert environment.collisions == result.curves["user_collisions"][i, -1]
 
 
 class Seen(NamedTuple):
