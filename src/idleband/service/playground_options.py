@@ -78,7 +78,9 @@ class PlaygroundOptions(Struct):
     dwell: Annotated[list[str], Meta(description="distributions of dwell times")]
     limits: PlaygroundLimits
     policies: Annotated[list[PlaygroundPolicy], Meta(description="of base stations")]
-    decentralised: Annotated[list[PlaygroundPolicy], Meta(description="policies of single users without a base station")]
+    decentralised: Annotated[
+        list[PlaygroundPolicy], Meta(description="policies of single users without a base station")
+    ]
     collision: Annotated[list[str], Meta(description="who earns the reward of a collision between users")]
     observes: Annotated[list[str], Meta(description="what a user observes")]
 

@@ -183,7 +183,7 @@ def _policies(settings: PlaygroundSettings) -> list[ConfiguredPolicy]:
 
 
 def _check_coordination(scenario: Scenario, policies: Sequence[ConfiguredPolicy]) -> None:
-    """Raise InputError if a policy cannot run with these users, or if no policy of users would run without a station."""
+    """Raise InputError if a policy does not fit the users, or if without a base station none is of single users."""
     for configured in policies:
         check_coordination(scenario, configured.policy)
     if scenario.uncoordinated is not None and not any(configured.policy.decentralised for configured in policies):

@@ -59,7 +59,13 @@ class SlotRecorder:
 
     def _record(self, last: int) -> dict[str, Any]:
         N = self._scenario.users
-        message: dict[str, Any] = {"kind": "slots", "first": self.at + 1, "last": last, "policies": {}, "references": {}}
+        message: dict[str, Any] = {
+            "kind": "slots",
+            "first": self.at + 1,
+            "last": last,
+            "policies": {},
+            "references": {},
+        }
         for label, run in self._runs.items():
             users = isinstance(run, UsersRun)
             kept: dict[str, list[Any]] = {"picks": [], "rewards": [], "switches": [], "messages": []}
