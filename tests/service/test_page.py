@@ -498,6 +498,7 @@ def test_playground_replays_a_trace_without_a_base_station_on_a_phone(service: s
     assert page.text("#run-of").startswith("Replay of band, no perturbation, 5 users without a base station,")
     move_to(page, 150)
     assert "Upper bound" not in page.text("#users-tiles")  # there is none for a recording
+    assert page.text("#users-rows td").startswith("channel ")
     assert_fits_phone(page, ".users-table", "#users-box")
 
 

@@ -27,7 +27,7 @@ const COORDINATION_NOTES = {
   station: "One policy selects channels for all users, who never collide with each other.",
   none: "Users can collide with each other. After Run, the page shows slot by slot who plays which channel.",
 };
-const COLLISION_TEXTS = { lost: "lost: nobody earns the reward", one: "one: a random one of them earns it", split: "split: each earns an equal part" };
+const COLLISION_TEXTS = { lost: "lost: no user earns the reward", one: "one: a random one of them earns it", split: "split: each earns an equal part" };
 const OBSERVES_TEXTS = { sensing: "sensing: state, reward, collision", collisions: "collisions: reward and collision", rewards: "rewards: the reward alone" };
 const VIEWS = ["show", "axis", "reference"];
 const LOWER = "Lower is better.";

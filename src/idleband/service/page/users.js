@@ -4,16 +4,18 @@
 
 import { count, find, make, plural, setText, short } from "./common.js";
 
-const COLOURS = 5; // --s0 to --s4; numbers distinguish more users
+const COLOURS = 6; // --u0 to --u5; numbers distinguish more users
 const WINDOW = 100; // slots of the figures about the last slots
 const MAX_LABEL = 110; // pixels for the name of a channel
+const MAX_LISTED = 10; // users or channels in a sentence
 const FOOT = 20; // pixels for the slot numbers
+const MAX_PIXELS = 32_000; // height of a canvas that every browser can draw
 
 const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /** Clear a canvas, fit it to the resolution of the screen, and return its drawing context. */
 function prepare(canvas, width, height) {
-  const scale = window.devicePixelRatio || 1;
+  const scale = Math.min(window.devicePixelRatio || 1, MAX_PIXELS / height);
   const [w, h] = [Math.round(width * scale), Math.round(height * scale)];
   if (canvas.width !== w || canvas.height !== h) {
     [canvas.width, canvas.height] = [w, h];
@@ -31,30 +33,41 @@ function prepare(canvas, width, height) {
 function palette() {
   const names = ["card", "sunk", "rule", "edge", "ink", "quiet", "tint", "accent"];
   const found = Object.fromEntries(names.map((name) => [name, variable(`--${name}`)]));
-  found.users = Array.from({ length: COLOURS }, (_, i) => variable(`--s${i}`));
+  found.users = Array.from({ length: COLOURS }, (_, i) => variable(`--u${i}`));
   return found;
 }
 
 const userColour = (colours, user) => colours.users[user % COLOURS];
 
-/** Draw a channel on which a primary user is present. */
-function drawBusy(pen, colours, x, y, w, h) {
-  pen.save();
+/** Draw the slots of channels in which a primary user is present: `cells` are rectangles [x, y, width, height]. */
+function drawBusy(pen, colours, cells) {
+  if (!cells.length) return;
+  const [width] = cells[0].slice(2);
   pen.beginPath();
-  pen.rect(x, y, w, h);
-  pen.clip();
+  for (const cell of cells) pen.rect(...cell);
   pen.fillStyle = colours.sunk;
-  pen.fillRect(x, y, w, h);
-  pen.strokeStyle = colours.edge;
-  pen.lineWidth = 0.8;
-  pen.beginPath();
-  const step = w / 4; // so that the lines continue in the next column
-  for (let d = step; d < w + h; d += step) {
-    pen.moveTo(x + d, y);
-    pen.lineTo(x + d - h, y + h);
+  pen.fill();
+  pen.fillStyle = hatching(pen, colours, width);
+  pen.fill();
+}
+
+/** Return diagonal lines as a pattern that repeats with the columns. */
+function hatching(pen, colours, size) {
+  const scale = pen.getTransform().a;
+  const tile = new OffscreenCanvas(Math.round(size * scale), Math.round(size * scale));
+  const to = tile.getContext("2d");
+  to.scale(scale, scale);
+  to.strokeStyle = colours.edge;
+  to.lineWidth = 0.8;
+  to.beginPath();
+  for (let d = 0; d <= 2 * size; d += size / 4) {
+    to.moveTo(d + 1, -1);
+    to.lineTo(d - size - 1, size + 1);
   }
-  pen.stroke();
-  pen.restore();
+  to.stroke();
+  const pattern = pen.createPattern(tile, "repeat");
+  pattern.setTransform(new DOMMatrix().scale(1 / scale));
+  return pattern;
 }
 
 function box(pen, x, y, w, h, round) {
@@ -90,11 +103,11 @@ function drawCollision(pen, colours, n, x, y, w, h) {
 const KEY = [
   ["a user alone on an idle channel", (pen, colours) => drawUser(pen, colours, 0, false, 0, 0, 20, 22)],
   ["a user alone on a busy channel", (pen, colours) => {
-    drawBusy(pen, colours, 0, 0, 20, 22);
+    drawBusy(pen, colours, [[0, 0, 20, 22]]);
     drawUser(pen, colours, 1, true, 0, 0, 20, 22);
   }],
   ["collision between 2 users", (pen, colours) => drawCollision(pen, colours, 2, 0, 0, 20, 22)],
-  ["busy: a primary user is present", (pen, colours) => drawBusy(pen, colours, 0, 0, 20, 22)],
+  ["busy: a primary user is present", (pen, colours) => drawBusy(pen, colours, [[0, 0, 20, 22]])],
 ];
 
 const listed = (words) => (words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`);
@@ -155,6 +168,11 @@ class Slots {
       });
     }
     this.received = last;
+  }
+
+  /** Return a channel as it is named in a sentence. */
+  channel(k) {
+    return this.channels[k] === String(k) ? `channel ${k}` : this.channels[k];
   }
 
   isBusy(t, k) {
@@ -308,8 +326,7 @@ export class UsersView {
     this.labelWidth = 14 + Math.min(MAX_LABEL, Math.max(...channels.map((name) => pen.measureText(name).width)));
     this.column = users > 100 ? 28 : 22;
     const room = Math.max(1, Math.floor((width - this.labelWidth) / this.column));
-    if (this.at < this.start) this.start = this.at;
-    if (this.at >= this.start + room) this.start = this.at - room + 1;
+    if (this.at < this.start || this.at >= this.start + room) this.start = Math.max(1, this.at - room + 1);
     const end = Math.min(received, this.start + room - 1);
     const xOf = (t) => this.labelWidth + (t - this.start) * this.column;
     pen.fillStyle = this.colours.tint;
@@ -322,9 +339,13 @@ export class UsersView {
       pen.fillText(name, this.labelWidth - 9, (k + 0.5) * row, MAX_LABEL);
     });
     pen.textAlign = "center";
+    const busy = [];
+    for (let t = this.start; t <= end; t++) {
+      for (let k = 0; k < K; k++) if (this.slots.isBusy(t, k)) busy.push([xOf(t), k * row, this.column, row]);
+    }
+    drawBusy(pen, this.colours, busy);
     for (let t = this.start; t <= end; t++) {
       const x = xOf(t);
-      for (let k = 0; k < K; k++) if (this.slots.isBusy(t, k)) drawBusy(pen, this.colours, x, k * row, this.column, row);
       for (const [k, on] of this.slots.played(this.#policy, t)) {
         if (on.length > 1) drawCollision(pen, this.colours, on.length, x, k * row, this.column, row);
         else drawUser(pen, this.colours, on[0], this.slots.isBusy(t, k), x, k * row, this.column, row);
@@ -376,19 +397,22 @@ export class UsersView {
   /** Describe the slot in words. */
   #describe() {
     const t = this.at;
-    const { channels, users } = this.slots;
+    const { users } = this.slots;
     const { picks } = this.slots.of.get(this.#policy);
     const played = [...this.slots.played(this.#policy, t)].sort(([a], [b]) => a - b);
     const parts = [];
+    let more = 0; // collisions that are not listed
     for (const [k, on] of played) {
       const busy = this.slots.isBusy(t, k) ? ", which is busy" : "";
-      if (on.length > 1) parts.push(`users ${listed(on)} collide on ${channels[k]}${busy}`);
-      else if (users <= 12) parts.push(`user ${on[0]} on ${channels[k]}${busy}`);
+      if (on.length > 1 && parts.length >= MAX_LISTED) more++;
+      else if (on.length > 1) parts.push(`users ${listed(on)} collide on ${this.slots.channel(k)}${busy}`);
+      else if (users <= MAX_LISTED) parts.push(`user ${on[0]} on ${this.slots.channel(k)}${busy}`);
     }
+    if (more) parts.push(`collisions on ${plural(more, "other channel")}`);
     const among = (wanted) => Array.from({ length: users }, (_, j) => j).filter(wanted);
     const silent = among((j) => picks[t * users + j] < 0 && this.slots.isPresent(t, j));
     const absent = among((j) => !this.slots.isPresent(t, j));
-    const who = (list) => `${list.length > 1 ? "users" : "user"} ${listed(list)}`;
+    const who = (list) => (list.length > MAX_LISTED ? `${list.length} users` : `${list.length > 1 ? "users" : "user"} ${listed(list)}`);
     if (silent.length) parts.push(`${who(silent)} silent`);
     if (absent.length) parts.push(`${who(absent)} absent`);
     const text = `Slot ${count(t)}: ${parts.join("; ") || "no collision"}.`;
@@ -402,15 +426,15 @@ export class UsersView {
     const { settings, besides, bound, users } = this.slots;
     const { reward, collisions, switches, messages, last } = this.slots.of.get(this.#policy);
     const lately = (sum) => count(sum[t] - sum[Math.max(0, t - WINDOW)]);
-    const span = t > WINDOW ? `in the last ${WINDOW} slots` : `in ${plural(t, "slot")}`;
+    const span = (sum) => (t > WINDOW ? `in the last ${WINDOW} slots; ${count(sum[t])} in all` : `in ${plural(t, "slot")}`);
     const figures = [["Reward per slot", short(reward[t] / t), this.#policy]];
     for (const [label, sum] of besides) figures.push(["With a base station", short(sum[t] / t), label]);
     if (bound !== null) figures.push(["Upper bound", short(bound), "of the reward per slot in the long run"]);
     figures.push(
-      ["Collisions between users", lately(collisions), `${span}; ${count(collisions[t])} in all`],
+      ["Collisions between users", lately(collisions), span(collisions)],
       ["Slots since the last collision", last[t] ? count(t - last[t]) : "–", last[t] ? `it was in slot ${count(last[t])}` : "no collision so far"],
-      ["Switches of channels", lately(switches), `${span}; ${count(switches[t])} in all`],
-      ["Messages", lately(messages), settings.control_bits ? `${span}; ${count(messages[t])} in all` : "no control bits"],
+      ["Switches of channels", lately(switches), span(switches)],
+      ["Messages", lately(messages), settings.control_bits ? span(messages) : "no control bits"],
     );
     if (this.slots.present) {
       const present = Array.from({ length: users }, (_, j) => j).filter((j) => this.slots.isPresent(t, j)).length;
@@ -425,19 +449,19 @@ export class UsersView {
 
   #showUsers() {
     const t = this.at;
-    const { users, channels } = this.slots;
+    const { users } = this.slots;
     const { picks, earned, collided } = this.slots.of.get(this.#policy);
     const body = find("users-rows");
     if (body.rows.length !== users) {
       body.replaceChildren(...Array.from({ length: users }, (_, j) => {
-        const badge = make("span", { className: `badge s${j % COLOURS}` }, String(j));
+        const badge = make("span", { className: `badge u${j % COLOURS}` }, String(j));
         return make("tr", {}, make("th", { scope: "row" }, badge), make("td"), make("td", { className: "n" }), make("td", { className: "n" }));
       }));
     }
     const on = this.slots.played(this.#policy, t);
     for (let j = 0; j < users; j++) {
       const k = picks[t * users + j];
-      const place = k >= 0 ? `${channels[k]}${on.get(k).length > 1 ? ", collision" : ""}` : this.slots.isPresent(t, j) ? "silent" : "absent";
+      const place = k >= 0 ? `${this.slots.channel(k)}${on.get(k).length > 1 ? ", collision" : ""}` : this.slots.isPresent(t, j) ? "silent" : "absent";
       const { cells } = body.rows[j];
       setText(cells[1], place);
       setText(cells[2], short(earned[t * users + j] / t));
