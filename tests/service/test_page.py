@@ -383,6 +383,9 @@ def test_playground_shows_users_without_a_base_station(service: str, page: Tab) 
     )
     assert page.text("#users-range").startswith("All slots of the first replication;")
 
+    # The slots play by themselves after Run.
+    page.until("/^Slot [1-9][0-9]/.test(document.querySelector('#users-at').textContent)")
+
     # Slot 40 in words, in the figures and in the table is that of the run.
     move_to(page, 40)
     scenario = ib.scenario("S1", perturbation="none", users={"coordination": "none"})
@@ -451,7 +454,11 @@ def test_playground_finds_the_next_collision_between_users(service: str, page: T
     assert "collision=split&bits=1&stay=60&absence=20" in link
     page.call("Page.navigate", url="about:blank")
     open_playground(page, link)
+    page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
     run_to_the_end(page)
+    page.call("Emulation.setEmulatedMedia", features=[])
+    assert page.text("#users-at").startswith("Slot 1:")  # no motion before Play is pressed
+    assert page.text("#users-play") == "Play"
     users = {"coordination": "none", "collision": "split", "control_bits": 1, "mean_stay": 60, "mean_absence": 20}
     run = start_run(ib.scenario("S1", perturbation="none", users=users), ib.policy("user-random"), 300, 0, 0)
     run.to(100)

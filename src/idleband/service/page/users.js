@@ -252,6 +252,7 @@ export class UsersView {
   }
 
   play() {
+    setText(find("users-said"), "");
     if (this.at >= this.slots.slots) this.at = this.position = this.start = 1;
     this.playing = true;
     setText(find("users-play"), "Pause");
@@ -272,7 +273,8 @@ export class UsersView {
     setText(find("users-play"), "Play");
   }
 
-  #go(slot) {
+  #go(slot, said = "") {
+    setText(find("users-said"), said);
     this.position = Math.max(1, Math.min(slot, this.slots.received));
     this.#show(this.position);
   }
@@ -282,11 +284,10 @@ export class UsersView {
     this.pause();
     for (let t = this.at + 1; t <= this.slots.received; t++) {
       if (collisions[t] === collisions[t - 1]) continue;
-      setText(find("users-said"), `Next collision in slot ${count(t)}.`);
-      this.#go(t);
+      this.#go(t, `Next collision in slot ${count(t)}.`);
       return;
     }
-    setText(find("users-said"), `No collision between users in the slots ${count(this.at + 1)} to ${count(this.slots.received)}.`);
+    setText(find("users-said"), `No collision between users after slot ${count(this.at)}, up to slot ${count(this.slots.received)}.`);
   }
 
   #click(event) {
