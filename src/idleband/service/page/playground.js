@@ -599,7 +599,7 @@ function showCollisions() {
   find("collided-box").hidden = !users;
   if (!users) return;
   setText(find("collided-at"), `After ${plural(run.last, "slot")}`);
-  const value = ([mean, half]) => short(mean) + (run.settings.replications > 1 ? ` ±\u00a0${short(half)}` : "");
+  const value = ([mean, half]) => (mean === 0 ? "0" : short(mean) + (run.settings.replications > 1 ? ` ±\u00a0${short(half)}` : ""));
   const body = find("collided");
   body.replaceChildren(...Object.entries(users).map(([name, { collisions, last_collision: last, switches, messages }]) => {
     const [first, latest] = [Math.min(...last), Math.max(...last)];
