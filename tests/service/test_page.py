@@ -367,11 +367,20 @@ def test_playground_keeps_the_previous_run_until_the_next_has_a_point(service: s
 ALONE = "coordination=none&slots=300&replications=2&policy=user-random&policy=mp-random"
 
 
+@pytest.fixture(scope="module")
+def compiled() -> None:
+    """Compile the policies here: a worker has the lowest priority, and the page does not wait for ever."""
+    scenario = ib.scenario("S1", perturbation="none", users={"coordination": "none"})
+    for name in ("user-random", "mp-random"):
+        start_run(scenario, ib.policy(name), 10, 0, 0).to(10)
+
+
 def move_to(page: Tab, slot: int) -> None:
     page.fill("#users-slot", str(slot))
     page.until(f"document.querySelector('#users-at').textContent.startsWith('Slot {slot}:')")
 
 
+@pytest.mark.usefixtures("compiled")
 def test_playground_shows_users_without_a_base_station(service: str, page: Tab) -> None:
     open_playground(page, f"{service}/playground#{ALONE}")
     assert page.value("document.querySelectorAll('[data-users-only][hidden]').length") == 0
@@ -444,6 +453,7 @@ def test_playground_shows_users_without_a_base_station(service: str, page: Tab) 
     assert page.value("document.querySelector('#users-box').hidden")
 
 
+@pytest.mark.usefixtures("compiled")
 def test_playground_finds_the_next_collision_between_users(service: str, page: Tab) -> None:
     """The strip is clicked on, too; settings of users are in the link."""
     open_playground(page, f"{service}/playground#{ALONE}")
@@ -498,6 +508,7 @@ def test_playground_refuses_settings_that_users_do_not_allow(service: str, page:
     )
 
 
+@pytest.mark.usefixtures("compiled")
 def test_playground_replays_a_trace_without_a_base_station_on_a_phone(service: str, page: Tab) -> None:
     open_playground(page, f"{service}/playground#scenario=band&{ALONE.replace('slots=300&', '')}", PHONE)
     page.value("for (const one of document.querySelectorAll('details')) one.open = true")
