@@ -36,6 +36,7 @@ from idleband.policies import (
 from idleband.policies.configured import ConfiguredPolicy as ConfiguredPolicy
 from idleband.policies.configured import split_parameters
 from idleband.policies.decentralised import (
+    belief_beacons,
     musical_chairs,
     rho_rand,
     selfish,
@@ -44,7 +45,16 @@ from idleband.policies.decentralised import (
     user_random,
 )
 from idleband.policies.parameters import public_name
-from idleband.policies.protocol import COLLISIONS_SEEN, CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, USERS_KNOWN, Policy
+from idleband.policies.protocol import (
+    COLLISIONS_SEEN,
+    CONTEXTS_SEEN,
+    CONTROL_BITS,
+    OWN_STATES_SEEN,
+    PARAMETERS,
+    STATES_SEEN,
+    USERS_KNOWN,
+    Policy,
+)
 from idleband.validation import choice
 
 C = TypeVar("C")
@@ -249,6 +259,11 @@ DECENTRALISED: dict[str, Policy] = {
         _of_user(
             "dynamic-musical-chairs", musical_chairs, _COLLISIONS, "the same, again in every epoch",
             "Rosenski, Shamir and Szlak, ICML 2016", epoch=20_000,
+        ),
+        # Ours, which follow the states of channels.
+        _of_user(
+            "belief-beacons", belief_beacons, _COLLISIONS | frozenset([OWN_STATES_SEEN, CONTROL_BITS]),
+            "mp-belief of all users together, by one control bit per slot", _OURS,
         ),
     )
 }  # fmt: skip

@@ -45,6 +45,12 @@ def new_start_phase() -> StartPhase:
     return StartPhase(np.zeros(1, np.int64), np.full(1, -1, np.int64), np.zeros(1, np.int64), np.ones(1, np.int64))
 
 
+@jit
+def reset_start(start: StartPhase) -> None:
+    """Begin again."""
+    start.slots[0], start.seat[0], start.rank[0], start.users[0] = 0, -1, 0, 1
+
+
 def seating_slots(K: int, T: int) -> int:
     """Return the slots of seating after which a user has a channel with probability 1 - 1/T: ceil(K e ln T).
 
