@@ -37,6 +37,7 @@ from idleband.policies.configured import ConfiguredPolicy as ConfiguredPolicy
 from idleband.policies.configured import split_parameters
 from idleband.policies.decentralised import (
     belief_beacons,
+    belief_groups,
     musical_chairs,
     rho_rand,
     selfish,
@@ -264,6 +265,10 @@ DECENTRALISED: dict[str, Policy] = {
         _of_user(
             "belief-beacons", belief_beacons, _COLLISIONS | frozenset([OWN_STATES_SEEN, CONTROL_BITS]),
             "mp-belief of all users together, by one control bit per slot", _OURS,
+        ),
+        _of_user(
+            "belief-groups", belief_groups, _COLLISIONS | frozenset([OWN_STATES_SEEN]),
+            "belief over a group of channels per user, told by collisions", _OURS,
         ),
     )
 }  # fmt: skip
