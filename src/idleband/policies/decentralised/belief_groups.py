@@ -14,15 +14,17 @@ that rank 0 knows, and rank 0 plays it as well for a 1. The others play as befor
 With `guests`, a user may also play a channel of another group that it believes to be good and not used (`guests.py`),
 and leaves it after a collision. A user never leaves a channel of its own group because of a collision.
 
-Users must start together. A user who arrives later gets a wrong rank and number of users, and shares channels with
-others by mistake.
+Users must start together. A user who arrives later gets a wrong rank and number of users. It notices that it collides
+on channels that should be its own, in a share of MAX_COLLISIONS of about the last MEMORY slots, and from then on plays
+as a guest everywhere: it has no group, does not tell or listen, and keeps a channel while it is good and nobody else
+plays it. So do two groups of users who started at different times. Users who leave are not replaced.
 """
 
 from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from idleband.arrays import Ints
+from idleband.arrays import Floats, Ints
 from idleband.kernels import logistic
 from idleband.kernels.compile import jit
 from idleband.policies import belief, belief_state
@@ -46,18 +48,20 @@ from idleband.policies.parameters import AtLeast
 from idleband.policies.protocol import Feedback, Setup, Slot
 
 DWELL = 4  # slots on a channel while sweeping
-GROWTH = 2.5
+GROWTH = 4
+MAX_COLLISIONS, MEMORY = 0.3, 50.0
 NONE = -1
 
 
 class Params(NamedTuple):
-    redraw: belief_state.Redraw = 10
+    redraw: belief_state.Redraw = 50
     look_ahead: belief_state.LookAhead = True
     forget: belief_state.Forget = 0.0
     seating: Annotated[int, AtLeast(1, 10**9), "slots of the start phase for seating, per channel"] = 10
-    look: Annotated[int, AtLeast(4, 10**9), "slots of sweeping over all channels before the first partition"] = 400
+    look: Annotated[int, AtLeast(4, 10**9), "slots of sweeping over all channels before the first partition"] = 300
     guests: Annotated[bool, "whether users play channels of other groups that seem to be free"] = True
-    margin: Annotated[float, AtLeast(0.0), "what such a play must be expected to earn in addition"] = 0.1
+    margin: Annotated[float, AtLeast(0.0), "what such a play must be expected to earn in addition"] = 0.05
+    harm: Annotated[float, AtLeast(0.0), "weight of the reward that another user loses by such a play"] = 0.7
 
 
 class State(NamedTuple):
@@ -71,6 +75,8 @@ class State(NamedTuple):
     epoch: Ints  # (2,) values of the clock at the present partition and at the next one
     talk: Ints  # (1,) slots of telling since the present partition, NONE outside
     changes: Ints  # (1,) whether the groups change
+    collisions: Floats  # (1,) recent share of collisions where there should be none; inf: the user has no group any more
+    seat: Ints  # (1,) channel that such a user has played alone in the slot before, NONE: none
 
 
 def init(setup: Setup) -> State:
@@ -86,6 +92,8 @@ def init(setup: Setup) -> State:
         epoch=np.array([0, setup.params.look]),
         talk=np.full(1, NONE, np.int64),
         changes=np.zeros(1, np.int64),
+        collisions=np.zeros(1),
+        seat=np.full(1, NONE, np.int64),
     )
 
 
@@ -100,7 +108,9 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
         picks[0] = start_channel(setup, state.start, slot, seating_of(setup))
         return int(picks[0] >= 0)
     belief.fill_indices(setup, state.own, slot)
-    if counts(slot):
+    if has_no_group(state):
+        k = best_channel(setup, state, slot)
+    elif counts(slot):
         pass_slot(setup, state, slot)
         k = channel_while_telling(setup, state) if state.talk[0] >= 0 else NONE
         if k == NONE:
@@ -114,6 +124,11 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
 
 
 @jit
+def has_no_group(state: State) -> bool:
+    return state.collisions[0] == np.inf
+
+
+@jit
 def pass_slot(setup: Setup, state: State, slot: Slot) -> None:
     """Begin a slot: of the clock, or of telling."""
     if state.talk[0] >= 0:
@@ -122,7 +137,7 @@ def pass_slot(setup: Setup, state: State, slot: Slot) -> None:
     if state.start.users[0] == 1:
         state.label[:] = 0  # nobody to share with
     elif state.clock[0] > state.epoch[1]:
-        state.epoch[0], state.epoch[1] = state.epoch[1], int(GROWTH * state.epoch[1])
+        state.epoch[0], state.epoch[1] = state.epoch[1], GROWTH * state.epoch[1]
         state.talk[0] = 0
         state.clock[0] -= 1
         state.changes[0] = 0
@@ -256,11 +271,12 @@ def best_channel(setup: Setup, state: State, slot: Slot) -> int:
         if not slot.available[k]:
             continue
         index = slot.indices[k]
-        if state.label[k] != group:
-            if not setup.params.guests or state.talk[0] >= 0:
+        if has_no_group(state) or state.label[k] != group:
+            if not has_no_group(state) and (not setup.params.guests or state.talk[0] >= 0):
                 continue
             q = occupied(state.guests, k, slot.t)
-            index = (1.0 - q) * index - q * expected_pay(setup, state.own, k) - setup.params.margin
+            index = (1.0 - q) * index - q * setup.params.harm * expected_pay(setup, state.own, k)
+            index = slot.indices[k] if k == state.seat[0] else index - setup.params.margin
         if index > largest:
             best, largest = k, index
     return best
@@ -283,11 +299,25 @@ def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
         belief.update(setup, state.own, slot, feedback)
     if not start_is_over(setup, state.start, seating_of(setup)):
         learn_start(setup, state.start, feedback, seating_of(setup))
+    elif has_no_group(state):
+        sit(setup, state, slot, feedback)
     elif state.talk[0] >= 0:
         if counts(slot):
             learn_told(setup, state, feedback)
     elif state.label[0] != NONE and state.label[feedback.channel] != group_of(state, state.start.rank[0]):
         learn_occupied(setup, state.guests, feedback, slot.t)
+    else:
+        state.collisions[0] += (feedback.collision - state.collisions[0]) / MEMORY
+        if state.collisions[0] > MAX_COLLISIONS:
+            state.collisions[0] = np.inf
+
+
+@jit
+def sit(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
+    """Learn, without a group, who plays a channel: whoever was there first keeps it on a collision."""
+    if feedback.channel != state.seat[0]:
+        learn_occupied(setup, state.guests, feedback, slot.t)
+        state.seat[0] = feedback.channel if feedback.collision == 0 else NONE
 
 
 @jit

@@ -22,7 +22,7 @@ from idleband.kernels.whittle import whittle
 
 MAX_SIZE = 4
 MAX_EXACT = 15
-SLOTS = 4000
+SLOTS = 12000
 MAX_AGE = 100  # slots since an observation; later the belief does not change any more
 SEARCH = 3000  # exchanges and moves that are tried where a search replaces dynamic programming
 UNSEEN = 2  # instead of the state of a channel that was not observed yet
