@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## list these commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-reproduce: install  ## reproduce the paper: tables, figures, claims with verdicts, one report, in 10 to 20 minutes
+reproduce: install  ## reproduce the paper: tables, figures, claims with verdicts, one report, in 7 minutes
 	$(BIN)/idleband reproduce --out results/paper
 
 docs: $(VENV)/.installed-docs  ## build the documentation site into site/, with warnings as errors

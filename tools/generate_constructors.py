@@ -9,8 +9,8 @@ import textwrap
 from pathlib import Path
 
 from idleband.policies.parameters import OneOf, Parameter
-from idleband.policies.protocol import CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, Policy
-from idleband.policies.registry import POLICIES
+from idleband.policies.protocol import CONTEXTS_SEEN, KNOWLEDGE, PARAMETERS, STATES_SEEN, Policy
+from idleband.policies.registry import all_policies
 
 FILE = Path(__file__).parent.parent / "src" / "idleband" / "policies" / "constructors.py"
 WIDTH = 120
@@ -54,6 +54,18 @@ CITATIONS = {
     " bandits with average reward\", Automatica 139, 2022.",
     "Ahmad and Liu, Allerton 2009": "Ahmad and Liu, \"Multi-channel opportunistic access: a case of restless bandits"
     " with multiple plays\", Allerton Conference on Communication, Control, and Computing, 2009.",
+    "Besson and Kaufmann, ALT 2018": "Besson and Kaufmann, \"Multi-player bandits revisited\", ALT 2018.",
+    "Anandkumar, Michael, Tang and Swami, IEEE-JSAC 2011": "Anandkumar, Michael, Tang and Swami, \"Distributed"
+    " algorithms for learning and cognitive medium access with logarithmic regret\", IEEE Journal on Selected Areas in"
+    " Communications 29(4), 2011.",
+    "Rosenski, Shamir and Szlak, ICML 2016": "Rosenski, Shamir and Szlak, \"Multi-player bandits: a musical chairs"
+    " approach\", ICML 2016.",
+    "Boursier and Perchet, NeurIPS 2019": "Boursier and Perchet, \"SIC-MMAB: synchronisation involves communication in"
+    " multiplayer multi-armed bandits\", NeurIPS 2019.",
+    "Wang, Proutiere, Ariu, Jedra and Russo, AISTATS 2020": "Wang, Proutiere, Ariu, Jedra and Russo, \"Optimal"
+    " algorithms for multiplayer multi-armed bandits\", AISTATS 2020.",
+    "Bistritz and Leshem, NeurIPS 2018": "Bistritz and Leshem, \"Distributed multi-player bandits: a game of thrones"
+    " approach\", NeurIPS 2018.",
     "IEEE 802.11": "IEEE Standard 802.11, distributed coordination function.",
     "this package": "",
 }  # fmt: skip
@@ -71,7 +83,14 @@ from idleband.policies.registry import ConfiguredPolicy, policy
 
 
 ABBREVIATIONS = ("mp", "ucb", "klucb", "ts", "rca", "m", "lucb", "nucb", "swucb", "ducb", "c2ucb", "lbt", "glr", "dsee")
-SPELLED = {"linucb": "LinUCB"}
+SPELLED = {
+    "linucb": "LinUCB",
+    "randtopm": "RandTopM",
+    "mctopm": "MCTopM",
+    "sic": "SIC",
+    "mmab": "MMAB",
+    "dpe1": "DPE1",
+}
 
 
 def constructor_name(policy: str) -> str:
@@ -96,6 +115,9 @@ def argument(parameter: Parameter) -> str:
 
 
 def knowledge(policy: Policy) -> str:
+    if policy.decentralised:
+        known = [word for word in KNOWLEDGE if word in policy.knows]
+        return f"For a single user without a base station. Needs: {', '.join(known) or 'own rewards'}."
     if STATES_SEEN in policy.knows:
         return "Knows the true parameters of the scenario and all states and perturbations of the slot."
     texts = {
@@ -118,9 +140,11 @@ def example(policy: Policy, settable: list[Parameter]) -> list[str]:
         value: object
         if isinstance(parameter.bound, OneOf):
             value = next(word for word in parameter.bound.words if word != parameter.default)
+        elif parameter.kind is bool:
+            value = not parameter.default
         else:
             value = parameter.default / 2 if parameter.kind is float else parameter.default * 2
-        shown = value if isinstance(value, str) else f"{value:g}"
+        shown = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else f"{value:g}"
         changed, label = f"{argument(parameter)}={quoted(value)}", f"{label} {parameter.name}={shown}"
     return [
         *("    Examples", "    --------", "    >>> import idleband as ib"),
@@ -163,7 +187,7 @@ def constructor(policy: Policy) -> str:
 
 def generate() -> str:
     """Return the text of constructors.py."""
-    built_in = [policy for policy in POLICIES.values() if policy.source is None]
+    built_in = [policy for policy in all_policies().values() if policy.source is None]
     names = sorted((constructor_name(policy.name) for policy in built_in), key=lambda name: (not name.isupper(), name))
     exported = "".join(f'    "{name}",\n' for name in names)
     body = "\n\n\n".join(constructor(policy) for policy in built_in)

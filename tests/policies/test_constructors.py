@@ -10,10 +10,10 @@ import pytest
 
 import idleband as ib
 from idleband.policies import constructors
-from idleband.policies.registry import POLICIES
+from idleband.policies.registry import all_policies
 from tests.conftest import ROOT
 
-BUILT_IN = [name for name, policy in POLICIES.items() if policy.source is None]
+BUILT_IN = [name for name, policy in all_policies().items() if policy.source is None]
 
 
 def constructor_of(name: str) -> typing.Any:
@@ -38,7 +38,7 @@ def test_constructor_has_the_parameters_and_defaults_of_the_policy(name: str) ->
     make = constructor_of(name)
     assert make() == ib.policy(name)
     signature = inspect.signature(make)
-    definition = POLICIES[name]
+    definition = all_policies()[name]
     settable = {key: p for key, p in definition.parameters.items() if key not in definition.fixed}
     assert {key.removesuffix("_") for key in signature.parameters} == set(settable)
     for key, parameter in signature.parameters.items():

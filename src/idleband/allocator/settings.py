@@ -69,6 +69,10 @@ class Settings:
         own = {key: given.pop(key) for key in cls.__dataclass_fields__ if key in given and key not in DERIVED}
         configured = cls._configured(named_policy, own.get("parameters"), given)
         scenario = None if own.get("scenario") is None else _stored_in_files(make_scenario(own["scenario"]))
+        if configured.policy.decentralised:
+            raise InputError(f"policy {configured.policy.name}: is for single users; an allocator selects for all")
+        if scenario is not None and scenario.uncoordinated is not None:
+            raise InputError(f"scenario {scenario.name}: has no base station; an allocator selects for all users")
         noise = 0.0 if scenario is None else scenario.perturbation.noise
         if noise and {PARAMETERS, STATES_SEEN} <= configured.policy.knows:
             raise InputError(
@@ -278,8 +282,16 @@ def _built_in(value: Any, field: str) -> str:
         configured = policy(value) if isinstance(value, str) and ".py" not in value else None
     except InputError as error:
         raise InputError(f"{field}: {error}") from None
-    if configured is None or PARAMETERS in configured.policy.knows or configured.policy.source is not None:
-        raise InputError(f"{field} = {shown(value)}: must be the name of a built-in policy that is not an oracle")
+    if (
+        configured is None
+        or PARAMETERS in configured.policy.knows
+        or configured.policy.source is not None
+        or configured.policy.decentralised
+    ):
+        raise InputError(
+            f"{field} = {shown(value)}: must be the name of a built-in policy that is not an oracle and selects for"
+            " all users"
+        )
     return str(value)
 
 

@@ -9,15 +9,18 @@ from idleband.scenario.build import scenario
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.table import MAX_CHANNELS
+from idleband.scenario.uncoordinated import COORDINATION
 
 FILES = (".toml", ".parquet")  # endings of scenario files and trace files
 
 
-def read_scenario(what: str, model: str | None = None, users: str | None = None) -> Scenario:
+def read_scenario(
+    what: str, model: str | None = None, users: str | None = None, coordination: str | None = None
+) -> Scenario:
     """Return a preset, the scenario of a file, or a trace that is replayed.
 
-    `users` replaces the scenario's, and must be given for a trace. With another perturbation model it is another
-    scenario, whose name ends in the name of the model.
+    `users` replaces the scenario's, and must be given for a trace. With another perturbation model, or with users who
+    choose channels themselves instead of a base station, it is another scenario, whose name says so.
     """
     if not what.endswith(FILES) and what not in PRESETS:
         if Path(what).is_file():
@@ -30,6 +33,11 @@ def read_scenario(what: str, model: str | None = None, users: str | None = None)
     if what.endswith(".parquet") and not changes:
         raise InputError(f"--users: must be given for a trace ({what}): the number of channels to select in a slot")
     found = scenario(what, **changes)
+    if coordination is not None:
+        validation.choice(coordination, "--coordination", COORDINATION)
+        if (coordination == "none") != (found.uncoordinated is not None):
+            name = f"{found.name}-{'uncoordinated' if coordination == 'none' else 'coordinated'}"
+            found = scenario(found, users={"coordination": coordination}, name=name)
     if model is None or model == found.perturbation.kind:
         return found
     return scenario(found, perturbation=model, name=f"{found.name}-{model.rpartition(':')[2]}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from idleband.cli.arguments import output_folder, preset_range, read_scenario, thread_count
-from idleband.cli.parser import SCALES, SHORTLIST
+from idleband.cli.parser import SCALES, SHORTLIST, USERS_SHORTLIST
 from idleband.cli.progress import ProgressBar
 from idleband.durable import write_durably
 from idleband.errors import InputError
@@ -18,11 +18,12 @@ from idleband.experiments.spec import every_policy, experiment, read_experiment
 from idleband.experiments.store import check_place
 from idleband.experiments.study import Study
 from idleband.paper.folder import SETTINGS
-from idleband.policies.registry import POLICIES, policy
+from idleband.policies.registry import all_policies, policy
 from idleband.reporting.plots import learned_figure, regret_figure, reward_figure, save_figure
 from idleband.reporting.prediction_error import learned_rows, learned_text
 from idleband.reporting.ranking import legend, ranking_csv, ranking_figure, ranking_json, ranking_text
 from idleband.reporting.study import study_json, study_text
+from idleband.scenario.scenario import Scenario
 from idleband.simulation.prediction_error import DEFAULT_SLOTS, check_predicts, learned_csv
 from idleband.simulation.prediction_error import learned as learn
 from idleband.simulation.result import Result
@@ -40,11 +41,11 @@ def run(options: argparse.Namespace) -> None:
     policies = [policy(text) for text in options.policy or ()]
     if options.what.endswith(".toml"):
         spec = read_experiment(Path(options.what), policies, **size)
-        if options.perturbation is not None or options.users is not None:
-            spec = replace(spec, scenario=read_scenario(options.what, options.perturbation, options.users))
+        if not (options.perturbation is None and options.users is None and options.coordination is None):
+            spec = replace(spec, scenario=_scenario(options, options.what))
     else:
-        scenario = read_scenario(options.what, options.perturbation, options.users)
-        spec = experiment(scenario, policies or every_policy(), **size)
+        scenario = _scenario(options, options.what)
+        spec = experiment(scenario, policies or every_policy(scenario), **size)
     out = output_folder(options, spec.scenario.name)
     threads = thread_count(options)
 
@@ -61,10 +62,14 @@ def run(options: argparse.Namespace) -> None:
     print(f"results: {out / 'results.parquet'}")
 
 
+def _scenario(options: argparse.Namespace, what: str) -> Scenario:
+    return read_scenario(what, options.perturbation, options.users, options.coordination)
+
+
 def compare(options: argparse.Namespace) -> None:
     """Run several policies on one or more scenarios and rank them."""
     names = [name for what in options.what for name in preset_range(what)]
-    scenarios = [read_scenario(name, options.perturbation, options.users) for name in dict.fromkeys(names)]
+    scenarios = [_scenario(options, name) for name in dict.fromkeys(names)]
     for scenario in scenarios:
         if [other.name for other in scenarios].count(scenario.name) > 1:
             raise InputError(f"scenario {scenario.name}: two scenarios have this name; change one of them")
@@ -75,7 +80,9 @@ def compare(options: argparse.Namespace) -> None:
     policies = [policy(text) for text in options.policy or ()]
     if options.all or not policies:
         named = {configured.label for configured in policies}
-        listed = every_policy() if options.all else [policy(name) for name in SHORTLIST]
+        by_users = any(scenario.uncoordinated is not None for scenario in scenarios)
+        shortlist = USERS_SHORTLIST if by_users else SHORTLIST
+        listed = every_policy(scenarios[0]) if options.all else [policy(name) for name in shortlist]
         policies += [configured for configured in listed if configured.label not in named]
     out, threads = output_folder(options, "compare"), thread_count(options)
     specs = [
@@ -165,5 +172,5 @@ def _print_notes(results: Sequence[Result]) -> None:
     for result in results:
         if result.note:
             print(f"note: {result.label} ran interpreted, because it does not compile: {result.note}")
-        elif POLICIES[result.policy].source is not None:
+        elif all_policies()[result.policy].source is not None:
             print(f"note: {result.label} ran compiled")

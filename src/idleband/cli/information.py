@@ -21,11 +21,11 @@ def scenarios(options: argparse.Namespace) -> None:
 
 def policies(options: argparse.Namespace) -> None:
     """List the policies, or describe one."""
-    from idleband.policies.registry import POLICIES, policy
+    from idleband.policies.registry import all_policies, policy
     from idleband.reporting.policies import policies_text, policy_json, policy_text
 
     if options.name is None:
-        listing = {name: policy_json(listed) for name, listed in POLICIES.items()}
+        listing = {name: policy_json(listed) for name, listed in all_policies().items()}
         print(json.dumps(listing, indent=1) if options.json else policies_text())
         return
     found = policy(options.name).policy

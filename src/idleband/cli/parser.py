@@ -11,6 +11,7 @@ from idleband.paper.parts import PARTS
 
 # Policies that `compare` ranks by default.
 SHORTLIST = ("rca-m", "mp-ucb", "mp-lucb", "mp-belief", "mp-belief-lucb", "oracle-belief", "oracle-whittle")
+USERS_SHORTLIST = ("lbt-sticky", "selfish-klucb", "mctopm", "musical-chairs", "mp-ucb", "mp-belief")
 # Policies between which `compare` measures the gap closed; the same as idleband.experiments.ranking.NEEDED.
 GAP_REFERENCES = ("rca-m", "oracle-belief", "oracle-whittle")
 PERTURBATIONS = ("none", "linear", "quadratic", "cosine")
@@ -133,6 +134,11 @@ def _add_experiments(commands: Any) -> None:
     plot.add_argument("folder", metavar="DIR", help="a folder written by run, compare or reproduce")
     _add_scale(plot)
 
+    for command in (run, compare):
+        command.add_argument(
+            "--coordination", metavar="WHO",
+            help="station: a base station selects channels (default); none: users do so themselves, each by itself",
+        )  # fmt: skip
     for command in (run, compare, learned):
         _add_users(command)
         _add_perturbation(command)

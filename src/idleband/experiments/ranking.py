@@ -15,7 +15,7 @@ import numpy as np
 
 from idleband.experiments.study import Study
 from idleband.policies.protocol import KNOWLEDGE, PARAMETERS, STATES_SEEN
-from idleband.policies.registry import POLICIES
+from idleband.policies.registry import all_policies
 from idleband.simulation.result import Result
 from idleband.simulation.statistics import Samples
 
@@ -59,12 +59,16 @@ class Row:
     block_reference: float  # reward of the best fixed set per block of the replayed trace; nan without one
     interval: str  # method of the intervals
     blocks: int  # of the replayed recording, over which intervals are; 0: they are over replications
+    user_collisions: float = math.nan  # nan with a base station
+    switches: float = math.nan
+    messages: float = math.nan
 
 
 def knows(result: Result, sensing: str) -> str:
     """Return what a policy knows, in words; users' policies are assumed to use contexts."""
-    policy = POLICIES.get(result.policy)
-    known = {KNOWLEDGE[0]} if policy is None or policy.source is not None else set(policy.knows)
+    policy = all_policies().get(result.policy)
+    by_user = policy is not None and policy.decentralised  # a user's own says itself what it knows
+    known = {KNOWLEDGE[0]} if policy is None or (policy.source and not by_user) else set(policy.knows)
     if sensing == "all":
         known.add(STATES_SEEN)
     return ", ".join(["played states", *(word for word in KNOWLEDGE if word in known)])
@@ -122,7 +126,7 @@ def ranking(study: Study, labels: Collection[str] | None = None) -> list[Row]:
                 **{
                     name: float(last[name].mean())
                     for name in (field.name for field in fields(Row))
-                    if name.startswith(("regret", "suboptimal", "collisions"))
+                    if name in last and name != "reward"
                 },
             )
         )

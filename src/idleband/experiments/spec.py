@@ -1,5 +1,6 @@
 """An experiment as data: scenario, configured policies, horizon, replications and seed."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,14 +8,14 @@ from typing import Any
 
 from idleband import validation
 from idleband.errors import InputError
-from idleband.policies.knowledge import setup_of
-from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
+from idleband.policies.registry import DECENTRALISED, POLICIES, ConfiguredPolicy, policy
 from idleband.policies.registry import grid as policy_grid
 from idleband.scenario.build import located, read_toml
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.table import from_table
 from idleband.simulation.scheduler import Task
 from idleband.simulation.simulate import check_size
+from idleband.simulation.users_run import check_coordination, setup_for
 from idleband.validation import WholeNumber
 
 
@@ -34,8 +35,9 @@ class Experiment:
             if labels.count(label) > 1:
                 raise InputError(f"policy {label}: given twice")
         for configured in self.policies:
+            check_coordination(self.scenario, configured.policy)
             if configured.policy.check is not None:
-                configured.policy.check(setup_of(self.scenario, configured.params))
+                configured.policy.check(setup_for(self.scenario, configured, self.horizon))
 
     @property
     def tasks(self) -> list[Task]:
@@ -66,9 +68,19 @@ class Experiment:
         }
 
 
-def every_policy() -> list[ConfiguredPolicy]:
-    """Return all policies of the package with default parameters."""
-    return [policy(p) for p in POLICIES.values() if p.source is None]
+def every_policy(scenario: Scenario | None = None) -> list[ConfiguredPolicy]:
+    """Return all policies of the package that can run on a scenario, with default parameters.
+
+    Without a scenario, those that select for a base station.
+    """
+    if scenario is None or scenario.uncoordinated is None:
+        return [policy(p) for p in POLICIES.values() if p.source is None]
+    found = []
+    for one in (DECENTRALISED | POLICIES).values():
+        with contextlib.suppress(InputError):
+            check_coordination(scenario, one)
+            found += [policy(one)] if one.source is None else []
+    return found
 
 
 def experiment(
@@ -101,7 +113,7 @@ def read_experiment(path: Path, policies: Iterable[ConfiguredPolicy] = (), **siz
         if not isinstance(entries, list):
             raise InputError("policy: write [[policy]], once for each")
         listed = [one for entry in entries for one in grid(validation.table(entry, "policy"), path.parent)]
-        return experiment(scenario, tuple(policies) or listed or every_policy(), **{**own_size, **size})
+        return experiment(scenario, tuple(policies) or listed or every_policy(scenario), **{**own_size, **size})
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 

@@ -43,7 +43,7 @@ from idleband.scenario.build import read_toml, with_data_files
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.table import from_table
 from idleband.scenario.user_models import stored_model
-from idleband.simulation.result import COLUMNS, Result
+from idleband.simulation.result import Result, columns_for
 from idleband.simulation.scheduler import Task, TaskResult
 from idleband.simulation.simulate import MAX_SEED
 from idleband.user_code import file_of
@@ -377,7 +377,14 @@ def _plays_columns(result: Result) -> dict[str, Any]:
         "channel": np.tile(np.arange(K), R),
         **({"channel_name": np.array(names * R)} if names else {}),
         "plays": result.plays.ravel(),
+        **({} if result.scenario.uncoordinated is None else {"user_collisions": _collisions_column(result)}),
     }
+
+
+def _collisions_column(result: Result) -> Any:
+    """Return the collisions of users on each channel; nan for a policy that selects for all users."""
+    found = result.channel_collisions
+    return np.full(result.plays.size, np.nan) if found is None else found.ravel().astype(float)
 
 
 def read_results(folder: Path) -> tuple[Scenario, int, list[Result], bool]:
@@ -396,7 +403,8 @@ def read_results(folder: Path) -> tuple[Scenario, int, list[Result], bool]:
     size = validation.table(data.get("experiment"), f"{folder / 'experiment.toml'}: experiment")
     seed = validation.whole(size.get("seed"), f"{folder / 'experiment.toml'}: experiment.seed", 0, MAX_SEED)
     curves, plays = (_checked(folder, name) for name in TABLES)
-    fixed = ("scenario", "policy", "label", "replication", "t", *COLUMNS)
+    columns = columns_for(scenario)
+    fixed = ("scenario", "policy", "label", "replication", "t", *columns)
     labels = curves.column("label").to_numpy(zero_copy_only=False)
     play_labels = plays.column("label").to_numpy(zero_copy_only=False)
     results = []
@@ -413,12 +421,21 @@ def read_results(folder: Path) -> tuple[Scenario, int, list[Result], bool]:
                 {k: v for k, v in first.items() if k not in fixed and v is not None},
                 seed,
                 t,
-                {name: _curve(part, name).reshape(-1, len(t)) for name in COLUMNS},
+                {name: _curve(part, name).reshape(-1, len(t)) for name in columns},
                 plays.column("plays").to_numpy()[play_labels == label].reshape(-1, scenario.K),
+                _channel_collisions(plays, play_labels == label, scenario),
             )
         )
     asked = len(data.get("policy", [])), size.get("replications")
     return scenario, seed, results, asked == (len(results), len(results[0].plays))
+
+
+def _channel_collisions(plays: Any, rows: Any, scenario: Scenario) -> Any:
+    """Return the collisions of users on each channel; None for a policy that selects for all users."""
+    if "user_collisions" not in plays.column_names:
+        return None
+    found = plays.column("user_collisions").to_numpy(zero_copy_only=False)[rows].astype(float)
+    return None if np.isnan(found).any() else found.astype(np.int64).reshape(-1, scenario.K)
 
 
 def _curve(part: Any, name: str) -> npt.NDArray[np.float64]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from idleband import validation
 from idleband.errors import InputError, counted, shown, unknown
 from idleband.scenario.scenario import Scenario
-from idleband.simulation.result import COLUMNS, Result
+from idleband.simulation.result import Result, columns_for
 from idleband.simulation.statistics import Difference, Interval
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Study:
         """
         import pandas
 
-        allowed = [name for column in COLUMNS for name in (column, f"{column}_pm")]
+        allowed = [name for column in columns_for(self.scenario) for name in (column, f"{column}_pm")]
         if isinstance(columns, str):
             raise InputError(f"columns = {columns!r}: must be a list of columns")
         chosen = allowed if full else list(COMPACT if columns is None else columns)
@@ -172,7 +172,7 @@ class Study:
         rows: list[dict[str, Any]] = []
         for result in self.results:
             row: dict[str, Any] = {"label": result.label}
-            for column in COLUMNS:
+            for column in columns_for(self.scenario):
                 found = self.interval(result.label, column, per_slot=True)
                 row |= {column: found.mean, f"{column}_pm": found.half_width}
             rows.append(row)

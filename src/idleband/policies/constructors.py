@@ -9,6 +9,7 @@ from idleband.policies.registry import ConfiguredPolicy, policy
 
 __all__ = [
     "C2UCB",
+    "DPE1",
     "DSEE",
     "GLRKLUCB",
     "MPDUCB",
@@ -22,9 +23,16 @@ __all__ = [
     "MPTS",
     "MPUCB",
     "RCAM",
+    "SICMMAB",
+    "DSEEUsers",
+    "DynamicMusicalChairs",
     "Exp3M",
+    "GameOfThrones",
     "Genie",
+    "LBTRandom",
+    "LBTSticky",
     "LinUCB",
+    "MCTopM",
     "MPAdaptive",
     "MPAdaptiveLUCB",
     "MPBelief",
@@ -36,13 +44,18 @@ __all__ = [
     "MPStay",
     "MPTSEpisodes",
     "MPWhittle",
+    "MusicalChairs",
     "NeuralTS",
     "NeuralUCB",
     "OracleBelief",
     "OracleContextual",
     "OracleStatic",
     "OracleWhittle",
+    "RandTopM",
     "RestlessUCB",
+    "RhoRand",
+    "SelfishKLUCB",
+    "UserRandom",
     "Whittle",
     "WhittleQ",
 ]
@@ -2002,3 +2015,425 @@ def Genie() -> ConfiguredPolicy:
     ConfiguredPolicy(genie)
     """
     return policy("genie")
+
+
+def UserRandom() -> ConfiguredPolicy:
+    """A random channel in every slot.
+
+    Policy `user-random`. For a single user without a base station. Needs: own rewards.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.UserRandom()
+    ConfiguredPolicy(user-random)
+    """
+    return policy("user-random")
+
+
+def LBTRandom(
+    *,
+    window: int = 4,
+    max_window: int = 64,
+) -> ConfiguredPolicy:
+    """Listen before talk: random channel, back-off after collisions.
+
+    Policy `lbt-random`. For a single user without a base station. Needs: collisions.
+
+    Parameters
+    ----------
+    window : int
+        Slots of the longest silence after one collision, and one more. Must be a whole number of at least 1, at most
+        1e+09. Default: 4.
+    max_window : int
+        The same after several collisions in a row. Must be a whole number of at least 1, at most 1e+09. Default: 64.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    IEEE Standard 802.11, distributed coordination function.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.LBTRandom(window=8)
+    ConfiguredPolicy(lbt-random window=8)
+    """
+    return policy(
+        "lbt-random",
+        window=window,
+        max_window=max_window,
+    )
+
+
+def LBTSticky(
+    *,
+    window: int = 4,
+    max_window: int = 64,
+) -> ConfiguredPolicy:
+    """Listen before talk: keeps a good channel, back-off after collisions.
+
+    Policy `lbt-sticky`. For a single user without a base station. Needs: collisions.
+
+    Parameters
+    ----------
+    window : int
+        Slots of the longest silence after one collision, and one more. Must be a whole number of at least 1, at most
+        1e+09. Default: 4.
+    max_window : int
+        The same after several collisions in a row. Must be a whole number of at least 1, at most 1e+09. Default: 64.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    IEEE Standard 802.11, distributed coordination function.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.LBTSticky(window=8)
+    ConfiguredPolicy(lbt-sticky window=8)
+    """
+    return policy(
+        "lbt-sticky",
+        window=window,
+        max_window=max_window,
+    )
+
+
+def SelfishKLUCB() -> ConfiguredPolicy:
+    """KL-UCB of the own rewards, 0 on a collision.
+
+    Policy `selfish-klucb`. For a single user without a base station. Needs: own rewards.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Besson and Kaufmann, "Multi-player bandits revisited", ALT 2018.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.SelfishKLUCB()
+    ConfiguredPolicy(selfish-klucb)
+    """
+    return policy("selfish-klucb")
+
+
+def RhoRand() -> ConfiguredPolicy:
+    """KL-UCB: the channel of a random rank.
+
+    Policy `rho-rand`. For a single user without a base station. Needs: number of users, collisions.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Anandkumar, Michael, Tang and Swami, "Distributed algorithms for learning and cognitive medium access with
+    logarithmic regret", IEEE Journal on Selected Areas in Communications 29(4), 2011.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.RhoRand()
+    ConfiguredPolicy(rho-rand)
+    """
+    return policy("rho-rand")
+
+
+def RandTopM(
+    *,
+    collision_first: bool = True,
+) -> ConfiguredPolicy:
+    """KL-UCB: a random one of the M best channels.
+
+    Policy `randtopm`. For a single user without a base station. Needs: number of users, collisions.
+
+    Parameters
+    ----------
+    collision_first : bool
+        Without a seat, move to any of the M best after every collision. Default: True.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Besson and Kaufmann, "Multi-player bandits revisited", ALT 2018.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.RandTopM(collision_first=False)
+    ConfiguredPolicy(randtopm collision_first=false)
+    """
+    return policy(
+        "randtopm",
+        collision_first=collision_first,
+    )
+
+
+def MCTopM(
+    *,
+    collision_first: bool = False,
+) -> ConfiguredPolicy:
+    """KL-UCB: one of the M best channels, kept after a slot without a collision.
+
+    Policy `mctopm`. For a single user without a base station. Needs: number of users, collisions.
+
+    Parameters
+    ----------
+    collision_first : bool
+        Without a seat, move to any of the M best after every collision. Default: False.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Besson and Kaufmann, "Multi-player bandits revisited", ALT 2018.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.MCTopM(collision_first=True)
+    ConfiguredPolicy(mctopm collision_first=true)
+    """
+    return policy(
+        "mctopm",
+        collision_first=collision_first,
+    )
+
+
+def MusicalChairs(
+    *,
+    learning: int = 3000,
+    epoch: int = 0,
+) -> ConfiguredPolicy:
+    """Learn at random, then sit on one of the best channels.
+
+    Policy `musical-chairs`. For a single user without a base station. Needs: collisions.
+
+    Parameters
+    ----------
+    learning : int
+        Slots in which channels are played at random (T0). Must be a whole number of at least 1, at most 1e+09. Default:
+        3000.
+    epoch : int
+        Slots after which a user begins again; 0: never. Must be a whole number of at least 0, at most 1e+10. Default:
+        0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Rosenski, Shamir and Szlak, "Multi-player bandits: a musical chairs approach", ICML 2016.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.MusicalChairs(learning=6000)
+    ConfiguredPolicy(musical-chairs learning=6000)
+    """
+    return policy(
+        "musical-chairs",
+        learning=learning,
+        epoch=epoch,
+    )
+
+
+def DynamicMusicalChairs(
+    *,
+    learning: int = 3000,
+    epoch: int = 20000,
+) -> ConfiguredPolicy:
+    """Musical chairs that begin again in every epoch.
+
+    Policy `dynamic-musical-chairs`. For a single user without a base station. Needs: collisions.
+
+    Parameters
+    ----------
+    learning : int
+        Slots in which channels are played at random (T0). Must be a whole number of at least 1, at most 1e+09. Default:
+        3000.
+    epoch : int
+        Slots after which a user begins again; 0: never. Must be a whole number of at least 0, at most 1e+10. Default:
+        20000.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Rosenski, Shamir and Szlak, "Multi-player bandits: a musical chairs approach", ICML 2016.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.DynamicMusicalChairs(learning=6000)
+    ConfiguredPolicy(dynamic-musical-chairs learning=6000)
+    """
+    return policy(
+        "dynamic-musical-chairs",
+        learning=learning,
+        epoch=epoch,
+    )
+
+
+def SICMMAB() -> ConfiguredPolicy:
+    """Explore in turn, tell the sums by collisions.
+
+    Policy `sic-mmab`. For a single user without a base station. Needs: horizon, collisions, slots in which all channels
+    are available.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Boursier and Perchet, "SIC-MMAB: synchronisation involves communication in multiplayer multi-armed bandits", NeurIPS
+    2019.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.SICMMAB()
+    ConfiguredPolicy(sic-mmab)
+    """
+    return policy("sic-mmab")
+
+
+def DPE1() -> ConfiguredPolicy:
+    """A leader explores and tells the best channels by collisions.
+
+    Policy `dpe1`. For a single user without a base station. Needs: collisions, slots in which all channels are
+    available.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Wang, Proutiere, Ariu, Jedra and Russo, "Optimal algorithms for multiplayer multi-armed bandits", AISTATS 2020.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.DPE1()
+    ConfiguredPolicy(dpe1)
+    """
+    return policy("dpe1")
+
+
+def GameOfThrones(
+    *,
+    c1: int = 200,
+    c2: int = 500,
+    c3: int = 1000,
+    d: float = 1.0,
+    epsilon: float = 0.01,
+    c: float = 1.0,
+) -> ConfiguredPolicy:
+    """A game finds an assignment for unequal users.
+
+    Policy `game-of-thrones`. For a single user without a base station. Needs: collisions.
+
+    Parameters
+    ----------
+    c1 : int
+        Slots of exploration in the first epoch. Must be a whole number of at least 1, at most 1e+09. Default: 200.
+    c2 : int
+        Slots of the game in the first epoch. Must be a whole number of at least 1, at most 1e+09. Default: 500.
+    c3 : int
+        Half the slots of exploitation in the first epoch. Must be a whole number of at least 1, at most 1e+09. Default:
+        1000.
+    d : float
+        Both of the first grow as n^d with the epoch n. Must be a finite number of at least 0, at most 10. Default: 1.0.
+    epsilon : float
+        How often users try other channels in the game. Must be a finite number of at least 1e-09, at most 1. Default:
+        0.01.
+    c : float
+        A content user does so with probability epsilon^c. Must be a finite number of at least 0, at most 1000. Default:
+        1.0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Bistritz and Leshem, "Distributed multi-player bandits: a game of thrones approach", NeurIPS 2018.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.GameOfThrones(c1=400)
+    ConfiguredPolicy(game-of-thrones c1=400)
+    """
+    return policy(
+        "game-of-thrones",
+        c1=c1,
+        c2=c2,
+        c3=c3,
+        d=d,
+        epsilon=epsilon,
+        c=c,
+    )
+
+
+def DSEEUsers(
+    *,
+    D: float = 10.0,
+) -> ConfiguredPolicy:
+    """Exploration and exploitation in turn, in growing epochs.
+
+    Policy `dsee-users`. For a single user without a base station. Needs: collisions, slots in which all channels are
+    available.
+
+    Parameters
+    ----------
+    D : float
+        Explore while each channel was explored in at most D ln t slots. Must be a finite number of at least 0. Default:
+        10.0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Liu, Liu and Zhao, "Learning in a changing world: restless multiarmed bandit with unknown dynamics", IEEE
+    Transactions on Information Theory 59(3), 2013.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.DSEEUsers(D=5.0)
+    ConfiguredPolicy(dsee-users D=5)
+    """
+    return policy(
+        "dsee-users",
+        D=D,
+    )

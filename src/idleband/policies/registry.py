@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
-from idleband import user_code
+from idleband import user_code, validation
 from idleband.errors import InputError, check_name, shown, unknown
 from idleband.policies import (
     adaptive,
@@ -38,18 +38,24 @@ from idleband.policies.configured import split_parameters
 from idleband.policies.decentralised import (
     belief_beacons,
     belief_groups,
+    dpe1,
+    dsee_users,
+    game_of_thrones,
     musical_chairs,
     rho_rand,
     selfish,
+    sic_mmab,
     top_m_users,
     user_lbt,
     user_random,
 )
 from idleband.policies.parameters import public_name
 from idleband.policies.protocol import (
+    ALL_AVAILABLE,
     COLLISIONS_SEEN,
     CONTEXTS_SEEN,
     CONTROL_BITS,
+    HORIZON_KNOWN,
     OWN_STATES_SEEN,
     PARAMETERS,
     STATES_SEEN,
@@ -220,6 +226,7 @@ POLICIES: dict[str, Policy] = {
 # Policies of single users without a base station, who observe what scenario.users.observes says.
 _COLLISIONS = frozenset([COLLISIONS_SEEN])
 _COLLISIONS_AND_USERS = _COLLISIONS | frozenset([USERS_KNOWN])
+_START = _COLLISIONS | frozenset([ALL_AVAILABLE])  # with a start phase
 
 
 def _of_user(name: str, module: Any, knows: frozenset[str], description: str, reference: str, **preset: Any) -> Policy:
@@ -236,21 +243,25 @@ DECENTRALISED: dict[str, Policy] = {
             "lbt-random", user_lbt, _COLLISIONS, "listen before talk: random channel, back-off after collisions",
             "IEEE 802.11", sticky=False,
         ),
-        _of_user("lbt-sticky", user_lbt, _COLLISIONS, "the same, staying on a good channel", "IEEE 802.11"),
+        _of_user(
+            "lbt-sticky", user_lbt, _COLLISIONS, "listen before talk: keeps a good channel, back-off after collisions",
+            "IEEE 802.11",
+        ),
         _of_user(
             "selfish-klucb", selfish, _NO_MORE, "KL-UCB of the own rewards, 0 on a collision",
             "Besson and Kaufmann, ALT 2018",
         ),
         _of_user(
-            "rho-rand", rho_rand, _COLLISIONS_AND_USERS, "KL-UCB, channel of a random rank",
+            "rho-rand", rho_rand, _COLLISIONS_AND_USERS, "KL-UCB: the channel of a random rank",
             "Anandkumar, Michael, Tang and Swami, IEEE-JSAC 2011",
         ),
         _of_user(
-            "randtopm", top_m_users, _COLLISIONS_AND_USERS, "KL-UCB, a random one of the M best channels",
-            "Besson and Kaufmann, ALT 2018", chairs=False,
+            "randtopm", top_m_users, _COLLISIONS_AND_USERS, "KL-UCB: a random one of the M best channels",
+            "Besson and Kaufmann, ALT 2018", chairs=False, collision_first=True,
         ),
         _of_user(
-            "mctopm", top_m_users, _COLLISIONS_AND_USERS, "the same, kept after a slot without a collision",
+            "mctopm", top_m_users, _COLLISIONS_AND_USERS,
+            "KL-UCB: one of the M best channels, kept after a slot without a collision",
             "Besson and Kaufmann, ALT 2018",
         ),
         _of_user(
@@ -258,20 +269,42 @@ DECENTRALISED: dict[str, Policy] = {
             "Rosenski, Shamir and Szlak, ICML 2016",
         ),
         _of_user(
-            "dynamic-musical-chairs", musical_chairs, _COLLISIONS, "the same, again in every epoch",
+            "dynamic-musical-chairs", musical_chairs, _COLLISIONS,
+            "musical chairs that begin again in every epoch",
             "Rosenski, Shamir and Szlak, ICML 2016", epoch=20_000,
+        ),
+        _of_user(
+            "sic-mmab", sic_mmab, _START | frozenset([HORIZON_KNOWN]), "explore in turn, tell the sums by collisions",
+            "Boursier and Perchet, NeurIPS 2019",
+        ),
+        _of_user(
+            "dpe1", dpe1, _START, "a leader explores and tells the best channels by collisions",
+            "Wang, Proutiere, Ariu, Jedra and Russo, AISTATS 2020",
+        ),
+        _of_user(
+            "game-of-thrones", game_of_thrones, _COLLISIONS, "a game finds an assignment for unequal users",
+            "Bistritz and Leshem, NeurIPS 2018",
+        ),
+        _of_user(
+            "dsee-users", dsee_users, _START, "exploration and exploitation in turn, in growing epochs",
+            "Liu, Liu and Zhao, IEEE-IT 2013",
         ),
         # Ours, which follow the states of channels.
         _of_user(
-            "belief-beacons", belief_beacons, _COLLISIONS | frozenset([OWN_STATES_SEEN, CONTROL_BITS]),
+            "belief-beacons", belief_beacons, _START | frozenset([OWN_STATES_SEEN, CONTROL_BITS]),
             "mp-belief of all users together, by one control bit per slot", _OURS,
         ),
         _of_user(
-            "belief-groups", belief_groups, _COLLISIONS | frozenset([OWN_STATES_SEEN]),
+            "belief-groups", belief_groups, _START | frozenset([OWN_STATES_SEEN]),
             "belief over a group of channels per user, told by collisions", _OURS,
         ),
     )
 }  # fmt: skip
+
+
+def all_policies() -> dict[str, Policy]:
+    """Return the policies of base stations and those of single users."""
+    return POLICIES | DECENTRALISED
 
 
 PolicyLike = str | Policy | ConfiguredPolicy | type  # what `policy` accepts
@@ -368,7 +401,7 @@ def _find(source: Any) -> Policy:
         return cast(Policy, user_code.find(source, "policy", "_idleband_policy", "register"))
     if source.endswith(".py"):
         raise InputError(f"policy {source}: add the name of a policy in this file: {source}:NAME")
-    every = POLICIES | DECENTRALISED
+    every = all_policies()
     if source not in every:
         raise unknown("policy", source, every)
     return every[source]
@@ -400,11 +433,22 @@ ARGUMENTS = {
     "select": "setup, state, slot, picks",
     "update": "setup, state, slot, feedback",
     "predict": "setup, state, contexts, out",
+    "signal": "setup, state, slot, minislots",
+    "hear": "setup, state, slot, minislots",
 }
-OPTIONAL = ("predict",)
+OPTIONAL = ("predict", "signal", "hear")
+KNOWN_TO_USERS = (USERS_KNOWN, HORIZON_KNOWN, OWN_STATES_SEEN, COLLISIONS_SEEN, CONTROL_BITS)
 
 
-def register(cls: type[C] | None = None, /, *, name: str | None = None, compiled: Compiled = "auto") -> Any:
+def register(
+    cls: type[C] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    decentralised: bool = False,
+    knows: Iterable[str] = (),
+    compiled: Compiled = "auto",
+) -> Any:
     """Register a class that contains `init`, `select`, `update` and optionally `Params` as a policy.
 
     Used as a class decorator. The class only groups functions; they take no ``self``. The first line of its docstring
@@ -414,6 +458,12 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None, compiled
     ----------
     name : str, optional
         Name of the policy; the name of the class by default.
+    decentralised : bool
+        Whether it is the policy of a single user without a base station. Each user is then an instance of it, and the
+        class may contain `signal` and `hear`.
+    knows : list of str
+        What the policy of a user knows, "number of users" and "horizon", which are otherwise 0 in `setup`, and what the
+        scenario must provide: "states of own channels", "collisions" and "control bits".
     compiled : {"auto", "require"}
         What happens if the policy does not compile: by default it runs interpreted, with a `CompilationWarning`; with
         ``"require"`` it is refused with an `InputError`.
@@ -451,18 +501,25 @@ def register(cls: type[C] | None = None, /, *, name: str | None = None, compiled
             raise InputError(f"policy = {shown(cls)}: @idleband.register must be above a class")
         public = check_name(name or cls.__name__, "policy")
         functions = user_code.functions_of(cls, f"policy {public}", ARGUMENTS, OPTIONAL)
-        if public in POLICIES and POLICIES[public].source is None:
+        if public in all_policies() and all_policies()[public].source is None:
             raise InputError(f"policy {public}: this name is taken by a built-in policy")
+        alone = validation.flag(decentralised, f"policy {public}: decentralised")
+        known = [choice(word, f"policy {public}: knows", KNOWN_TO_USERS) for word in knows]
+        for given, what in ((known, "knows"), (functions.keys() & {"signal", "hear"}, "signal or hear")):
+            if given and not alone:
+                raise InputError(f"policy {public}: {what} is for users without a base station; set decentralised=True")
         source, cacheable = user_code.source_of(cls, f"policy {public}")
         made = Policy(
             public, user_code.description_of(cls, "a user's policy"), cls.__module__,
             vars(cls).get("Params", _NoParams),
             functions["init"], functions["select"], functions["update"], functions.get("predict"),
-            source=source, cacheable=cacheable, compiled=_compiled_option(compiled),
+            knows=frozenset(known), source=source, cacheable=cacheable, compiled=_compiled_option(compiled),
+            decentralised=alone, signal=functions.get("signal"), hear=functions.get("hear"),
         )  # fmt: skip
         made.parameters  # noqa: B018  (an unusable Params is refused here, not at the first run)
         cls._idleband_policy = made  # type: ignore[attr-defined]
-        POLICIES[public] = made
+        (POLICIES if alone else DECENTRALISED).pop(public, None)
+        (DECENTRALISED if alone else POLICIES)[public] = made
         return cls
 
     return add if cls is None else add(cls)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from idleband.channels import channel_label
+from idleband.errors import counted
 from idleband.reporting.process import context_text, process_facts
 from idleband.reporting.text import definitions, paragraph, table
 from idleband.scenario.scenario import Perturbation, Scenario
@@ -102,7 +103,12 @@ def card_text(data: dict[str, Any]) -> str:
     if "availability" in data:
         facts.append(("availability", "changes over time; the best channels below are chosen among all"))
     names, users = data.get("channel_names", ()), data["users"]
-    lines = [f"{data['name']}: {data['channels']} channels, {users} assigned per slot", definitions(facts)]
+    assigned = f"{users} assigned per slot"
+    if isinstance(users, dict):
+        facts.append(("users", "; ".join(f"{key} {_short(value)}" for key, value in users.items() if key != "count")))
+        users = users["count"]
+        assigned = f"{counted(users, 'user')} without a base station"
+    lines = [f"{data['name']}: {data['channels']} channels, {assigned}", definitions(facts)]
     lines += ["", table(_channel_rows(data), left=2 if names else 1), ""]
     if "long_run_p01" in data:
         lines.append(paragraph(LONG_RUN))
@@ -121,6 +127,13 @@ def card_text(data: dict[str, Any]) -> str:
     errors = {"perturbed": data["mean_standard_error"], "P(n<1)": data["clear_standard_error"]}
     lines += [f"{what}: estimated from a sample, standard error {error:.1g}" for what, error in errors.items() if error]
     return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    """Return a setting of the users; a table of qualities only as its size."""
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        return f"of {counted(len(value), 'user')} on {counted(len(value[0]), 'channel')}"
+    return str(value)
 
 
 def _undisturbed(data: dict[str, Any]) -> bool:

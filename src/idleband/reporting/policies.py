@@ -4,7 +4,7 @@ import textwrap
 from typing import Any
 
 from idleband.policies.protocol import KNOWLEDGE, PARAMETERS, Policy
-from idleband.policies.registry import POLICIES
+from idleband.policies.registry import all_policies
 from idleband.reporting.text import WIDTH, definitions, paragraph
 
 # Policies that the paper proposes or compares with.
@@ -18,10 +18,11 @@ RULES = ("mp-stay", "mp-lbt")
 
 def policies_text() -> str:
     """Return one line per policy, grouped by origin."""
+    every = all_policies()
     groups: dict[str, list[Policy]] = {}
-    for policy in POLICIES.values():
+    for policy in every.values():
         groups.setdefault(_group(policy), []).append(policy)
-    size = max(map(len, POLICIES)) + 4
+    size = max(map(len, every)) + 4
     lines = []
     for title, members in groups.items():
         lines.append(title)
@@ -35,6 +36,8 @@ def policies_text() -> str:
 def _group(policy: Policy) -> str:
     if policy.source is not None:
         return "Registered by you"
+    if policy.decentralised:
+        return "For single users without a base station"
     if policy.name in PAPER:
         return "The paper and its baselines"
     if policy.name in PACKAGE:
@@ -75,6 +78,7 @@ def policy_json(policy: Policy) -> dict[str, Any]:
     return {
         "description": policy.description,
         "reference": policy.reference,
+        "decentralised": policy.decentralised,
         "knows": [word for word in KNOWLEDGE if word in policy.knows],
         "parameters": {
             parameter.name: {

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 # Regrets that the text shows; the CSV file has all of them.
 SHOWN_REGRETS = ("static", "genie", "bound")
-KNOWLEDGE_LETTERS = {"contexts": "C", "parameters": "P", "all states": "S"}
+KNOWLEDGE_LETTERS = {
+    "contexts": "C",
+    "parameters": "P",
+    "all states": "S",
+    "number of users": "N",
+    "horizon": "T",
+    "control bits": "B",
+}
+ONLY_OF_USERS = ("user_collisions", "switches", "messages")  # columns that only exist without a base station
 KNOWLEDGE_COLOURS = {
     "played states": "#0072B2",
     "contexts": "#009E73",
@@ -72,7 +80,18 @@ def ranking_text(rows: Sequence[Row]) -> str:
             "best fixed set in hindsight": first.reward + first.regret_static,
         }
         parts.append(references_text(references, digits))
+    if any(math.isfinite(row.messages) for row in rows):
+        parts.append(_users_text(rows))
     return "\n\n".join([*parts, f"regret, collisions and sub-optimal plays per slot\n{table(details)}"])
+
+
+def _users_text(rows: Sequence[Row]) -> str:
+    """Return what only exists without a base station."""
+    cells = [["policy of users", "colliding users", "switches", "messages"]]
+    for row in rows:
+        if math.isfinite(row.messages):
+            cells.append([row.label, f"{row.user_collisions:.4f}", f"{row.switches:.4f}", f"{row.messages:.4f}"])
+    return f"without a base station, per slot; the other policies select for all users\n{table(cells)}"
 
 
 def _replayed(row: Row) -> bool:
@@ -93,6 +112,9 @@ def legend(rows: Sequence[Row]) -> str:
     replays, others = any(_replayed(row) for row in rows), any(not _replayed(row) for row in rows)
     gap = any(math.isfinite(row.gap_closed) for row in rows)
     terms = dict(LEGEND)
+    if any(math.isfinite(row.messages) for row in rows):
+        terms["knows"] += "; of single users: N number of users, T horizon, B control bits"
+        terms["colliding users"] = "users who played the same channel as another one"
     if not others:
         for unused in ("of bound", *(() if gap else ("gap closed",))):
             del terms[unused]
@@ -138,7 +160,10 @@ LEGEND = (
 def ranking_csv(rows: Sequence[Row]) -> str:
     """Return all columns as CSV, one row per policy and scenario; cells without a value are empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
+    names = [field.name for field in fields(Row)]
+    if not any(math.isfinite(row.messages) for row in rows):
+        names = [name for name in names if name not in ONLY_OF_USERS]
+    writer = csv.DictWriter(text, names, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for row in rows:
         writer.writerow({name: "" if value != value else value for name, value in asdict(row).items()})

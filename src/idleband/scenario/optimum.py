@@ -217,6 +217,10 @@ def require_solvable(scenario: Scenario) -> None:
         "scenario.shocks": (scenario.shocks, channels),
         "scenario.correlation": (scenario.correlation, channels),
         "scenario.sensing_errors": (scenario.sensing_errors, "the optimum is computed for states that are observed"),
+        "scenario.users": (
+            scenario.uncoordinated is not None and not scenario.uncoordinated.alike,
+            "the optimum is computed for users alike who are always present",
+        ),
         "scenario.switching_cost": (scenario.switching_cost, "the optimum is computed without a switching cost"),
         "scenario.availability": (
             not scenario.available.all(), "the optimum is computed for channels that are always available",

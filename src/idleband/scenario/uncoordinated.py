@@ -19,7 +19,7 @@ from idleband.kernels.rng import PRESENCE
 
 COORDINATION = ("station", "none")
 LOST, ONE, SPLIT = range(3)
-COLLISION = ("lost", "one", "split")  # nobody gets the reward; a random one of the users; it is divided equally
+COLLISION = ("lost", "one", "split")  # no user earns the reward; a random one does; it is divided equally
 SENSING, COLLISIONS, REWARDS = range(3)
 OBSERVES = ("sensing", "collisions", "rewards")
 
@@ -61,6 +61,11 @@ class UncoordinatedUsers:
     def always_present(self) -> bool:
         """Whether all users are present in all slots."""
         return not (self.arrive or self.leave or self.spread or self.mean_stay)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all users are present in all slots and earn the same on a channel."""
+        return self.always_present and self.quality is None
 
     def to_dict(self, count: int) -> dict[str, Any]:
         """Return the settings as they are written under [scenario.users]."""

@@ -177,6 +177,8 @@ def station_scenario(source: Any, settings: Settings) -> Scenario:
         if settings.channels != K:
             raise InputError(f"channels = {settings.channels}: trace {_name_of(source)} has {K}")
     built = make_scenario(source, users=settings.users) if is_trace else make_scenario(source)
+    if built.uncoordinated is not None:
+        raise InputError(f'scenario {built.name}: users have coordination = "none"; a base station is simulated here')
     for field, expected, found in (
         ("channels", built.K, settings.channels),
         ("users", built.users, settings.users),

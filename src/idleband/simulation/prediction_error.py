@@ -189,6 +189,8 @@ def check_predicts(scenario: Scenario, configured: ConfiguredPolicy, T: int) -> 
         raise InputError(
             f"experiment.horizon = {T}: must be from 2 to {MAX_SLOTS} here, where slots are run one by one"
         )
+    if configured.policy.decentralised or scenario.uncoordinated is not None:
+        raise InputError("scenario.users.coordination: prediction errors are only computed with a base station")
     if configured.policy.predict is None:
         able = ", ".join(name for name, p in POLICIES.items() if p.predict is not None)
         raise InputError(

@@ -19,13 +19,15 @@ from idleband.simulation.loop import CURVES, REFERENCES
 from idleband.simulation.path import checkpoints, path_parameters
 from idleband.simulation.scheduler import Task, TaskResult
 from idleband.simulation.statistics import Samples
+from idleband.simulation.users_loop import USER_CURVES
+from idleband.simulation.users_result import UsersResult
 
 if TYPE_CHECKING:
     import pandas
 
 
 # The measured columns of the tidy table and their types.
-COLUMNS = {
+COLUMNS: dict[str, type] = {
     "reward": np.float64,
     "regret_static": np.float64,
     "regret_contextual": np.float64,
@@ -36,6 +38,17 @@ COLUMNS = {
     "suboptimal_contextual": np.int64,
     "collisions": np.int64,
 }
+
+# Further columns without a base station; nan for policies that select for all users, where there is no such value.
+USER_COLUMNS = ("user_collisions", "switches", "messages", "last_collision")
+
+
+def columns_for(scenario: Scenario) -> dict[str, type]:
+    """Return the measured columns of the tidy table of a scenario and their types."""
+    if scenario.uncoordinated is None:
+        return COLUMNS
+    names = (*USER_COLUMNS, *(f"reward_user_{j}" for j in range(scenario.users)))
+    return {**COLUMNS, **dict.fromkeys(names, np.float64)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,11 +74,15 @@ class Result:
         Slots at which the curves are recorded (checkpoints).
     curves : dict of str to array, each of shape (R, C)
         Cumulative values at the checkpoints: `reward`, `regret_static`, `regret_contextual`, `regret_genie`,
-        `regret_table`, `regret_bound`, `suboptimal_static`, `suboptimal_contextual` and `collisions`.
+        `regret_table`, `regret_bound`, `suboptimal_static`, `suboptimal_contextual` and `collisions`; without a base
+        station also `user_collisions`, `switches`, `messages`, `last_collision` and `reward_user_0` and so on.
     plays : array of int, shape (R, K)
         Number of plays of each channel.
+    channel_collisions : array of int, shape (R, K), or None
+        Plays of each channel that collided with those of other users; None with a base station.
     state : tuple or None
-        Final state of the policy in each replication. Stored studies do not contain it.
+        Final state of the policy in each replication, one per user without a base station. Stored studies do not
+        contain it.
     slots : pandas.DataFrame or None
         One row per replication, slot and channel; only with `record="slots"`.
     note : str
@@ -91,6 +108,7 @@ class Result:
     t: Ints
     curves: dict[str, Floats]
     plays: Ints
+    channel_collisions: Ints | None = None
     state: tuple[Any, ...] | None = None
     slots: "pandas.DataFrame | None" = None
     note: str = ""
@@ -105,7 +123,7 @@ class Result:
         import html
 
         rows = []
-        for name in COLUMNS:
+        for name in columns_for(self.scenario):
             found = self.samples(name, per_slot=True).interval()
             half = f"{found.half_width:.4f}" if math.isfinite(found.half_width) else ""
             rows.append(f"<tr><th>{name}</th><td>{found.mean:.4f}</td><td>{half}</td></tr>")
@@ -169,8 +187,9 @@ class Result:
         >>> result.samples("collisions").values.shape
         (2,)
         """
-        if column not in COLUMNS:
-            raise unknown("column", column, COLUMNS)
+        columns = columns_for(self.scenario)
+        if column not in columns:
+            raise unknown("column", column, columns)
         curve, recording = self.curves[column], self.scenario.recording
         t = int(self.t[at])
         if recording is None:
@@ -178,6 +197,23 @@ class Result:
         end = at % len(self.t) + 1
         found = block_samples(recording, self.t[:end], curve[:, :end])
         return found if per_slot else found * t
+
+    @property
+    def users(self) -> UsersResult:
+        """What each user has earned; only of decentralised policies."""
+        if self.channel_collisions is None:
+            raise InputError(f"policy {self.policy}: selects channels for all users; there are no results by user")
+        last = {name: self.curves[name][:, -1].astype(np.int64) for name in USER_COLUMNS}
+        return UsersResult(
+            self.scenario,
+            self.horizon,
+            self.plays,
+            np.stack([self.curves[f"reward_user_{j}"][:, -1] for j in range(self.scenario.users)], axis=1),
+            self.channel_collisions,
+            last["switches"],
+            last["messages"],
+            last["last_collision"],
+        )
 
     def block_reference(self) -> float:
         """Return the mean reward per slot of the best fixed set of channels of each block of the replayed trace."""
@@ -195,7 +231,7 @@ class Result:
             "replication": np.repeat(np.arange(R), C),
             "t": np.tile(self.t, R),
         }
-        columns |= {name: self.curves[name].ravel().astype(kind) for name, kind in COLUMNS.items()}
+        columns |= {name: self.curves[name].ravel().astype(kind) for name, kind in columns_for(self.scenario).items()}
         columns |= {name: [value] * (R * C) for name, value in self.parameters.items()}
         return columns
 
@@ -220,6 +256,7 @@ def result_of(
     curves = {name: np.array([one.curves[i] for one in own]) for i, name in enumerate(CURVES)}
     for i, name in enumerate(REFERENCES):
         curves[f"regret_{name}"] = np.array([one.curves[i] for one in references]) - curves["reward"]
+    collisions = _add_user_curves(scenario, configured, curves, own)
     bounds = _upper_bounds(scenario, seed, replications)
     t = checkpoints(horizon, scenario.recording)
     curves["regret_bound"] = bounds[:, None] * t - curves["reward"]
@@ -232,14 +269,37 @@ def result_of(
         t,
         curves,
         np.array([one.plays for one in own]),
+        channel_collisions=collisions,
         state=None if any(one.state is None for one in own) else tuple(one.state for one in own),
         note=own[0].note,
         seconds=np.array([one.seconds for one in own]),
     )
 
 
+def _add_user_curves(
+    scenario: Scenario, configured: ConfiguredPolicy, curves: dict[str, Floats], own: list[TaskResult]
+) -> Ints | None:
+    """Add the curves that only exist without a base station; return the collisions of users on each channel."""
+    if scenario.uncoordinated is None:
+        return None
+    if not configured.policy.decentralised:
+        curves |= {
+            name: np.full_like(curves["reward"], np.nan) for name in columns_for(scenario) if name not in COLUMNS
+        }
+        return None
+    for i, name in enumerate(USER_CURVES[len(CURVES) :], len(CURVES)):
+        curves[name] = np.array([one.curves[i] for one in own])
+    first = len(USER_CURVES)
+    for j in range(scenario.users):
+        curves[f"reward_user_{j}"] = np.array([one.curves[first + j] for one in own])
+    return np.array([one.curves[first + scenario.users :, -1] for one in own]).astype(np.int64)
+
+
 @lru_cache(maxsize=16)
 def _upper_bounds(scenario: Scenario, seed: int, replications: int) -> Floats:
     """Return the upper bound of each replication, shape (R,); nan where there is none."""
+    given = scenario.uncoordinated
+    if given is not None and not given.alike:
+        return np.full(replications, np.nan)  # the bound is for M users alike who are always present
     found = [bound(scenario, path_parameters(scenario, seed, i)[0]) for i in range(replications)]
     return np.array([np.nan if one is None else one for one in found])

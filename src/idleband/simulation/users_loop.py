@@ -44,7 +44,7 @@ class UsersTally(NamedTuple):
     on_channel: Ints  # (K,) users on each channel
     winner: Ints  # (K,) user who earns the reward of a collision
     choice: Ints  # (K,) where a user writes its choice
-    minislots: Ints  # (minislots,) whether anybody sends
+    minislots: Ints  # (minislots,) whether any user sends
     own_minislots: Ints  # (minislots,) whether one user does
     quality: Floats  # (N, K) factor of the reward of each user on each channel
     static_worse: Flags  # (P, K) channels outside the best fixed set for the present users, by row of availability
@@ -75,6 +75,123 @@ def no_signal(setup: Setup, state: Any, slot: Slot, minislots: Ints) -> None:
     """Send nothing, or do nothing with what was sent."""
 
 
+@jit
+def begin_slot(path: SamplePath, tally: UsersTally, available: Flags) -> float:
+    """Advance the path by a slot without users; return E[r | x] of the last channel to play."""
+    advance(path)
+    usable = gather(path.expected, available, path.scratch)
+    places = 0
+    for j in range(tally.present.size):
+        places += tally.present[j]
+    places = min(places, usable)
+    tally.on_channel[:] = 0
+    tally.picks[:] = -1
+    return mth_largest(path.scratch, usable, places) - TIE if places > 0 else 0.0
+
+
+@jit
+def take(tally: UsersTally, j: int, k: int) -> None:
+    """Let user j play channel k."""
+    tally.picks[j] = k
+    tally.on_channel[k] += 1
+    if tally.collision == ONE and uniform(tally.rng) * tally.on_channel[k] < 1.0:
+        tally.winner[k] = j  # each of n users wins with probability 1/n
+
+
+@jit
+def count_plays(path: SamplePath, tally: UsersTally, row: int, t: int, best_mth: float) -> None:
+    """Count the plays of a slot in which all users have chosen."""
+    now = tally.now
+    for k in range(path.s.size):
+        count = tally.on_channel[k]
+        if count > 0:
+            tally.plays[k] += count
+            now[STATIC] += count * tally.static_worse[row, k]
+            now[CONTEXTUAL] += count * (path.expected[k] < best_mth)
+            now[PRIMARY] += count * (not path.good[k, path.s[k]])
+        if count > 1:
+            now[USER_COLLISIONS] += count
+            now[LAST_COLLISION] = t
+            now[len(USER_CURVES) + tally.present.size + k] += count
+
+
+@jit
+def share_of(tally: UsersTally, j: int) -> float:
+    """Return which share of the reward of its channel user j earns."""
+    k = tally.picks[j]
+    share = tally.quality[j, k]
+    if tally.on_channel[k] > 1:
+        if tally.collision == SPLIT:
+            return share / tally.on_channel[k]
+        if tally.collision == LOST or tally.winner[k] != j:
+            return 0.0
+    return share
+
+
+@jit
+def earn(path: SamplePath, tally: UsersTally, j: int, share: float) -> float:
+    """Count and return what user j earns, less the cost of switching."""
+    now, carry, k = tally.now, tally.carry, tally.picks[j]
+    s = path.s[k]
+    earned = path.factor * share * reward(path.reward, state_reward(path, k, s), path.good[k, s], path.n[k])
+    if tally.last[j] != k:
+        if tally.last[j] >= 0:
+            now[SWITCHES] += 1.0
+            earned -= path.switching_cost
+        tally.last[j] = k
+    place = len(USER_CURVES) + j
+    now[place], carry[place] = add(now[place], carry[place], earned)
+    return earned
+
+
+@jit
+def feedback_of(path: SamplePath, tally: UsersTally, j: int, share: float, measured: bool) -> Feedback:
+    """Return what user j observes after the slot."""
+    k = tally.picks[j]
+    s = path.observed[k] if path.errors else path.s[k]  # with sensing errors the reward of the observed state, too
+    r = share * reward(path.reward, state_reward(path, k, s), path.good[k, s], path.n[k])
+    collides = -1 if tally.observes == REWARDS else int(tally.on_channel[k] > 1)
+    state = s if tally.observes == SENSING else -1
+    return Feedback(k, state, r, path.n[k] if measured else np.nan, collides)
+
+
+@jit
+def end_slot(tally: UsersTally, slot_reward: float, slot_table: float) -> None:
+    """Add the reward of all users, and the regret to the best fixed channels."""
+    now, carry = tally.now, tally.carry
+    now[REWARD], carry[REWARD] = add(now[REWARD], carry[REWARD], slot_reward)
+    now[TABLE], carry[TABLE] = add(now[TABLE], carry[TABLE], slot_table)
+
+
+@jit
+def mark(tally: UsersTally, t: int) -> None:
+    """Record the counters if slot t is a checkpoint."""
+    if t == tally.t[tally.cursor[0]]:
+        for i in range(tally.now.size):
+            tally.curves[i, tally.cursor[0]] = tally.now[i]
+        tally.cursor[0] += 1
+
+
+@jit
+def slot_of(path: SamplePath, tally: UsersTally, j: int, t: int, available: Flags, sensed: Ints, rng: Rng) -> Slot:
+    """Return slot t as user j observes it before it selects."""
+    return Slot(
+        t - tally.before[j], path.x, available, sensed, tally.hidden_perturbations, tally.indices, tally.scratch, rng
+    )
+
+
+@jit
+def merge_minislots(tally: UsersTally) -> int:
+    """Send what a user has written into `own_minislots`; return in how many minislots."""
+    sent = 0
+    for i in range(tally.minislots.size):
+        if tally.own_minislots[i] != 0:
+            sent += 1
+            tally.minislots[i] = 1
+    tally.now[MESSAGES] += sent
+    return sent
+
+
 def run_users(blocks: Any, path: SamplePath, tally: UsersTally, first: int, last: int) -> int:
     """Run slots first+1 to last; return 0, or the slot in which a user did what is not allowed.
 
@@ -83,96 +200,36 @@ def run_users(blocks: Any, path: SamplePath, tally: UsersTally, first: int, last
     if first == 0 and last > 0:
         enter(path)
     row = first % path.available.shape[0]
-    now, carry = tally.now, tally.carry
     users, K = tally.present.size, path.s.size
-    channel_rows = len(USER_CURVES) + users
-    seen = path.observed if path.errors else path.s
-    sensed = seen if tally.sensing else tally.hidden_states
+    sensed = path.s if tally.sensing else tally.hidden_states
+    if tally.sensing and path.errors:
+        sensed = path.observed
     for t in range(first + 1, last + 1):
-        advance(path)
         available = path.available[row]
-        usable = gather(path.expected, available, path.scratch)
-        places = 0
+        best_mth = begin_slot(path, tally, available)
         for j in range(users):
-            places += tally.present[j]
-        places = min(places, usable)
-        best_mth = mth_largest(path.scratch, usable, places) - TIE if places > 0 else 0.0
-
-        tally.on_channel[:] = 0
-        for j in range(users):
-            tally.picks[j] = -1
             if not tally.present[j]:
                 continue
             setup, state, rng = unpack(blocks[j])
-            slot = Slot(
-                t - tally.before[j], path.x, available, sensed, tally.hidden_perturbations, tally.indices,
-                tally.scratch, rng,
-            )  # fmt: skip
-            count = select(setup, state, slot, tally.choice)
+            count = select(setup, state, slot_of(path, tally, j, t, available, sensed, rng), tally.choice)
             k = tally.choice[0]
             if count != 0 and (count != 1 or k < 0 or k >= K or not available[k]):
                 tally.fault[0], tally.fault[1], tally.fault[2] = j, count, k
                 return t
             if count == 1:
-                tally.picks[j] = k
-                tally.on_channel[k] += 1
-                if tally.collision == ONE and uniform(tally.rng) * tally.on_channel[k] < 1.0:
-                    tally.winner[k] = j  # each of n users wins with probability 1/n
-
-        for k in range(K):
-            count = tally.on_channel[k]
-            if count > 0:
-                tally.plays[k] += count
-                now[STATIC] += count * tally.static_worse[row, k]
-                now[CONTEXTUAL] += count * (path.expected[k] < best_mth)
-                now[PRIMARY] += count * (not path.good[k, path.s[k]])
-            if count > 1:
-                now[USER_COLLISIONS] += count
-                now[LAST_COLLISION] = t
-                now[channel_rows + k] += count
+                take(tally, j, k)
+        count_plays(path, tally, row, t, best_mth)
 
         slot_reward, slot_table = 0.0, tally.table_best[row]
         for j in range(users):
-            k = tally.picks[j]
-            if k < 0:
-                continue
-            collides = tally.on_channel[k] > 1
-            share = tally.quality[j, k]
-            if collides:
-                if tally.collision == SPLIT:
-                    share /= tally.on_channel[k]
-                elif tally.collision == LOST or tally.winner[k] != j:
-                    share = 0.0
-            slot_table -= share * tally.table_mean[k]
-            s = path.s[k]
-            r = reward(path.reward, state_reward(path, k, s), path.good[k, s], path.n[k])
-            earned = path.factor * share * r
-            if tally.last[j] != k:
-                if tally.last[j] >= 0:
-                    now[SWITCHES] += 1.0
-                    earned -= path.switching_cost
-                tally.last[j] = k
-            slot_reward += earned
-            place = len(USER_CURVES) + j
-            now[place], carry[place] = add(now[place], carry[place], earned)
-            s = seen[k]
-            if path.errors:  # the reward that belongs to the observed state
-                r = reward(path.reward, state_reward(path, k, s), path.good[k, s], path.n[k])
-            setup, state, rng = unpack(blocks[j])
-            slot = Slot(
-                t - tally.before[j], path.x, available, sensed, tally.hidden_perturbations, tally.indices,
-                tally.scratch, rng,
-            )  # fmt: skip
-            feedback = Feedback(
-                k,
-                s if tally.observes == SENSING else -1,
-                share * r,
-                path.n[k] if setup.measured else np.nan,
-                -1 if tally.observes == REWARDS else int(collides),
-            )
-            update(setup, state, slot, feedback)
-        now[REWARD], carry[REWARD] = add(now[REWARD], carry[REWARD], slot_reward)
-        now[TABLE], carry[TABLE] = add(now[TABLE], carry[TABLE], slot_table)
+            if tally.picks[j] >= 0:
+                share = share_of(tally, j)
+                slot_reward += earn(path, tally, j, share)
+                slot_table -= share * tally.table_mean[tally.picks[j]]
+                setup, state, rng = unpack(blocks[j])
+                feedback = feedback_of(path, tally, j, share, setup.measured)
+                update(setup, state, slot_of(path, tally, j, t, available, sensed, rng), feedback)
+        end_slot(tally, slot_reward, slot_table)
 
         if tally.control_bits > 0:
             tally.minislots[:] = 0
@@ -180,33 +237,16 @@ def run_users(blocks: Any, path: SamplePath, tally: UsersTally, first: int, last
                 if not tally.present[j]:
                     continue
                 setup, state, rng = unpack(blocks[j])
-                slot = Slot(
-                    t - tally.before[j], path.x, available, sensed, tally.hidden_perturbations, tally.indices,
-                    tally.scratch, rng,
-                )  # fmt: skip
                 tally.own_minislots[:] = 0
-                signal(setup, state, slot, tally.own_minislots)
-                sent = 0
-                for i in range(tally.minislots.size):
-                    if tally.own_minislots[i] != 0:
-                        sent += 1
-                        tally.minislots[i] = 1
-                now[MESSAGES] += sent
+                signal(setup, state, slot_of(path, tally, j, t, available, sensed, rng), tally.own_minislots)
+                sent = merge_minislots(tally)
                 if sent > tally.control_bits:
                     tally.fault[0], tally.fault[1], tally.fault[2] = j, TOO_MANY_BITS, sent
                     return t
             for j in range(users):
                 if tally.present[j]:
                     setup, state, rng = unpack(blocks[j])
-                    slot = Slot(
-                        t - tally.before[j], path.x, available, sensed, tally.hidden_perturbations, tally.indices,
-                        tally.scratch, rng,
-                    )  # fmt: skip
-                    hear(setup, state, slot, tally.minislots)
-
-        if t == tally.t[tally.cursor[0]]:
-            for i in range(now.size):
-                tally.curves[i, tally.cursor[0]] = now[i]
-            tally.cursor[0] += 1
+                    hear(setup, state, slot_of(path, tally, j, t, available, sensed, rng), tally.minislots)
+        mark(tally, t)
         row = row + 1 if row + 1 < path.available.shape[0] else 0
     return 0

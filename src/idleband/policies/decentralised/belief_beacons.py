@@ -45,6 +45,7 @@ from idleband.policies.protocol import Feedback, Setup, Slot, to_unit
 REQUEST = 32  # slots; a user who reports states sends as often by chance with a probability of about 2^-32
 GONE = -math.log(1e-12)
 NONE = -1
+SEATING = 0  # until everyone has a channel
 PERTURBED = 1e-9  # difference of rewards above which they are different
 
 
@@ -53,7 +54,6 @@ class Params(NamedTuple):
     look_ahead: belief_state.LookAhead = True
     forget: belief_state.Forget = 0.0
     common_seed: Annotated[int, AtLeast(0, 2**62), "seed of the random stream that all users agree on"] = 0
-    seating: Annotated[int, AtLeast(1, 10**9), "slots of the start phase for seating, per channel"] = 10
     rewards: Annotated[int, AtLeast(2, 10**9), "slots from one slot for rewards to the next, if they are perturbed"] = 10
 
 
@@ -108,15 +108,10 @@ def init(setup: Setup) -> State:
 
 
 @jit
-def seating_of(setup: Setup) -> int:
-    return setup.params.seating * setup.K
-
-
-@jit
 def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     state.seen[0], state.pending[1] = NONE, state.pending[0]
-    if not start_is_over(setup, state.start, seating_of(setup)):
-        picks[0] = start_channel(setup, state.start, slot, seating_of(setup))
+    if not start_is_over(setup, state.start, SEATING):
+        picks[0] = start_channel(setup, state.start, slot, SEATING)
         return int(picks[0] >= 0)
     state.clock[0] += 1
     assign(setup, state, agreed_slot(state, slot))
@@ -157,7 +152,7 @@ def assign(setup: Setup, state: State, slot: Slot) -> None:
 def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
     k, s = feedback.channel, feedback.state
     if state.clock[0] == 0:
-        learn_start(setup, state.start, feedback, seating_of(setup))
+        learn_start(setup, state.start, feedback, SEATING)
         if feedback.collision == 0 and abs(feedback.reward - setup.h[k, s]) > PERTURBED:
             state.perturbed[0] = 1
         return
@@ -178,7 +173,7 @@ def signal(setup: Setup, state: State, slot: Slot, minislots: Ints) -> None:
     first = state.start.rank[0] * bits
     if state.clock[0] == 0:
         # All users are in the same slot of the start phase: minislot 0 is for everyone.
-        minislots[0] = state.perturbed[0] if start_is_over(setup, state.start, seating_of(setup)) else 0
+        minislots[0] = state.perturbed[0] if start_is_over(setup, state.start, SEATING) else 0
     elif first >= minislots.size:
         return
     elif state.request[0] > 0:
@@ -211,7 +206,7 @@ def hear(setup: Setup, state: State, slot: Slot, minislots: Ints) -> None:
     if asked_to_restart(setup, state, minislots):
         restart(setup, state)
     elif state.clock[0] == 0:
-        if start_is_over(setup, state.start, seating_of(setup)):
+        if start_is_over(setup, state.start, SEATING):
             state.perturbed[0] = minislots[0]
     else:
         learn_messages(setup, state, agreed_slot(state, slot), minislots)

@@ -51,13 +51,13 @@ DWELL = 4  # slots on a channel while sweeping
 GROWTH = 4
 MAX_COLLISIONS, MEMORY = 0.3, 50.0
 NONE = -1
+SEATING = 0  # until everyone has a channel
 
 
 class Params(NamedTuple):
     redraw: belief_state.Redraw = 50
     look_ahead: belief_state.LookAhead = True
     forget: belief_state.Forget = 0.0
-    seating: Annotated[int, AtLeast(1, 10**9), "slots of the start phase for seating, per channel"] = 10
     look: Annotated[int, AtLeast(4, 10**9), "slots of sweeping over all channels before the first partition"] = 300
     guests: Annotated[bool, "whether users play channels of other groups that seem to be free"] = True
     margin: Annotated[float, AtLeast(0.0), "what such a play must be expected to earn in addition"] = 0.05
@@ -98,14 +98,9 @@ def init(setup: Setup) -> State:
 
 
 @jit
-def seating_of(setup: Setup) -> int:
-    return setup.params.seating * setup.K
-
-
-@jit
 def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
-    if not start_is_over(setup, state.start, seating_of(setup)):
-        picks[0] = start_channel(setup, state.start, slot, seating_of(setup))
+    if not start_is_over(setup, state.start, SEATING):
+        picks[0] = start_channel(setup, state.start, slot, SEATING)
         return int(picks[0] >= 0)
     belief.fill_indices(setup, state.own, slot)
     if has_no_group(state):
@@ -297,8 +292,8 @@ def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
         belief_state.observe(setup, state.own.chains, feedback.channel, feedback.state, slot.t)
     else:
         belief.update(setup, state.own, slot, feedback)
-    if not start_is_over(setup, state.start, seating_of(setup)):
-        learn_start(setup, state.start, feedback, seating_of(setup))
+    if not start_is_over(setup, state.start, SEATING):
+        learn_start(setup, state.start, feedback, SEATING)
     elif has_no_group(state):
         sit(setup, state, slot, feedback)
     elif state.talk[0] >= 0:

@@ -1,7 +1,7 @@
 """LBT-RANDOM and LBT-STICKY: listen before talk for a single user.
 
-A user plays a random channel in every slot. With `sticky` it stays on its channel while the channel pays and nobody
-else plays it, and draws another one otherwise. After a collision it is silent for a random number of slots, uniform on
+A user plays a random channel in every slot. With `sticky` it stays on its channel while the channel pays and no other
+user plays it, and draws another one otherwise. After a collision it is silent for a random number of slots, uniform on
 0 to w - 1. The window w is `window` first, doubles with each further collision up to `max_window`, and is `window`
 again after a slot without one, as in the distributed coordination function of IEEE 802.11.
 """
