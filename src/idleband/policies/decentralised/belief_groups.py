@@ -103,19 +103,18 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
         picks[0] = start_channel(setup, state.start, slot, SEATING)
         return int(picks[0] >= 0)
     belief.fill_indices(setup, state.own, slot)
-    if has_no_group(state):
-        k = best_channel(setup, state, slot)
-    elif counts(slot):
+    k = NONE
+    sequence = not has_no_group(state)  # whether the user takes part in sweeping and telling
+    if sequence and counts(slot):
         pass_slot(setup, state, slot)
-        k = channel_while_telling(setup, state) if state.talk[0] >= 0 else NONE
-        if k == NONE:
-            k = swept(setup, state, state.start.rank[0]) if state.label[0] == NONE else best_channel(setup, state, slot)
-    elif state.label[0] == NONE or state.talk[0] >= 0:
-        k = NONE  # silent while not all users can follow the sequence
-    else:
-        k = best_channel(setup, state, slot)
-    picks[0] = k
-    return int(k >= 0)
+        if state.talk[0] >= 0:
+            k = channel_while_telling(setup, state)
+        if k == NONE and state.label[0] == NONE:
+            k = swept(setup, state, state.start.rank[0])
+    elif sequence and (state.label[0] == NONE or state.talk[0] >= 0):
+        return 0  # silent in a slot that does not count
+    picks[0] = k if k != NONE else best_channel(setup, state, slot)
+    return int(picks[0] >= 0)
 
 
 @jit
@@ -148,10 +147,14 @@ def regroup(setup: Setup, state: State, slot: Slot) -> None:
         fit_channel(setup, state, k)
         grouping.label[k] = state.label[k]
     prepare(grouping, slot.rng)
-    before = total_value(grouping, users) if state.label[0] != NONE else -np.inf
-    partition(grouping, users, slot.rng)
-    gain = (total_value(grouping, users) - before) * (state.epoch[1] - state.epoch[0])
-    if gain > (users - 1) * setup.K * label_bits(state):
+    before, after = 0.0, 0.0
+    for step in range(2):
+        before = after
+        if step == 1:
+            partition(grouping, users, slot.rng)
+        after = total_value(grouping, users)
+    gain = (after - before) * (state.epoch[1] - state.epoch[0])
+    if state.label[0] == NONE or gain > (users - 1) * setup.K * label_bits(state):
         state.changes[0] = 1
     for k in range(setup.K):
         state.told[k] = grouping.label[k]

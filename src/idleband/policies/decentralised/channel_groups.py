@@ -202,8 +202,11 @@ def search_partition(grouping: Grouping, users: int, rng: Rng) -> None:
         label[k] = h
         if exchange:
             label[other] = g
-        g_value = value_of_label(grouping, g) if g < users else 0.0
-        h_value = value_of_label(grouping, h) if h < users else 0.0
+        g_value, h_value = 0.0, 0.0
+        for _ in range(2):
+            g_value, h_value = h_value, g_value
+            g, h = h, g
+            g_value = value_of_label(grouping, g) if g < users else 0.0
         if g_value + h_value > value[g] + value[h] and (exchange or g == users or g_value > 0.0):
             value[g], value[h] = g_value, h_value
         else:
