@@ -15,8 +15,8 @@ With `guests`, a user may also play a channel of another group that it believes 
 and leaves it after a collision. A user never leaves a channel of its own group because of a collision.
 
 Users must start together. A user who arrives later gets a wrong rank and number of users. It notices that it collides
-on channels that should be its own, in a share of MAX_COLLISIONS of about the last MEMORY slots, and from then on plays
-as a guest everywhere: it has no group, does not tell or listen, and keeps a channel while it is good and nobody else
+on channels that should be its own, in a share of MAX_COLLISIONS of about the last MEMORY slots, or that seating does not
+end, and from then on plays as a guest everywhere: it has no group, does not tell or listen, and keeps a channel while it is good and nobody else
 plays it. So do two groups of users who started at different times. Users who leave are not replaced.
 """
 
@@ -50,6 +50,8 @@ from idleband.policies.protocol import Feedback, Setup, Slot
 DWELL = 4  # slots on a channel while sweeping
 GROWTH = 4
 MAX_COLLISIONS, MEMORY = 0.3, 50.0
+LOST = -1.0
+MAX_ROUNDS = 10  # of seating; more are very unlikely if all users start together
 NONE = -1
 SEATING = 0  # until everyone has a channel
 
@@ -75,7 +77,7 @@ class State(NamedTuple):
     epoch: Ints  # (2,) values of the clock at the present partition and at the next one
     talk: Ints  # (1,) slots of telling since the present partition, NONE outside
     changes: Ints  # (1,) whether the groups change
-    collisions: Floats  # (1,) recent share of collisions where there should be none; inf: the user has no group any more
+    collisions: Floats  # (1,) recent share of collisions where there should be none; LOST: the user has no group
     seat: Ints  # (1,) channel that such a user has played alone in the slot before, NONE: none
 
 
@@ -99,7 +101,7 @@ def init(setup: Setup) -> State:
 
 @jit
 def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
-    if not start_is_over(setup, state.start, SEATING):
+    if not has_no_group(state) and not start_is_over(setup, state.start, SEATING):
         picks[0] = start_channel(setup, state.start, slot, SEATING)
         return int(picks[0] >= 0)
     belief.fill_indices(setup, state.own, slot)
@@ -119,7 +121,7 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
 
 @jit
 def has_no_group(state: State) -> bool:
-    return state.collisions[0] == np.inf
+    return state.collisions[0] == LOST
 
 
 @jit
@@ -209,7 +211,8 @@ def swept(setup: Setup, state: State, rank: int) -> int:
 def group_of(state: State, rank: int) -> int:
     """Return the group that a user has in this slot."""
     users = state.start.users[0]
-    passed, length = state.clock[0] - state.epoch[0], state.epoch[1] - state.epoch[0]
+    passed = state.clock[0] - state.epoch[0] - 1  # -1 while telling, with the group of the slots before
+    length = state.epoch[1] - state.epoch[0]
     return (rank + passed * users // length) % users
 
 
@@ -295,10 +298,12 @@ def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
         belief_state.observe(setup, state.own.chains, feedback.channel, feedback.state, slot.t)
     else:
         belief.update(setup, state.own, slot, feedback)
-    if not start_is_over(setup, state.start, SEATING):
-        learn_start(setup, state.start, feedback, SEATING)
-    elif has_no_group(state):
+    if has_no_group(state):
         sit(setup, state, slot, feedback)
+    elif not start_is_over(setup, state.start, SEATING):
+        learn_start(setup, state.start, feedback, SEATING)
+        if state.start.rounds[0] > MAX_ROUNDS:
+            state.collisions[0] = LOST
     elif state.talk[0] >= 0:
         if counts(slot):
             learn_told(setup, state, feedback)
@@ -307,7 +312,7 @@ def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
     else:
         state.collisions[0] += (feedback.collision - state.collisions[0]) / MEMORY
         if state.collisions[0] > MAX_COLLISIONS:
-            state.collisions[0] = np.inf
+            state.collisions[0] = LOST
 
 
 @jit

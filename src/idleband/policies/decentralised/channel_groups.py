@@ -25,6 +25,7 @@ MAX_EXACT = 15
 SLOTS = 12000
 MAX_AGE = 100  # slots since an observation; later the belief does not change any more
 SEARCH = 3000  # exchanges and moves that are tried where a search replaces dynamic programming
+NOT_ALLOWED = -1e300
 UNSEEN = 2  # instead of the state of a channel that was not observed yet
 
 
@@ -113,12 +114,12 @@ def group_value(grouping: Grouping, count: int) -> float:
 
 @jit
 def value_of_label(grouping: Grouping, g: int) -> float:
-    """Return the value of the channels with a label; 0 if there are none, -inf if there are too many."""
+    """Return the value of the channels with a label; 0 if there are none, NOT_ALLOWED if there are too many."""
     count = 0
     for k in range(grouping.label.size):
         if grouping.label[k] == g:
             if count == MAX_SIZE:
-                return -np.inf
+                return NOT_ALLOWED
             grouping.members[count] = k
             count += 1
     return group_value(grouping, count) if count > 0 else 0.0
@@ -153,10 +154,10 @@ def partition_exactly(grouping: Grouping, users: int) -> None:
                 if count < MAX_SIZE:
                     grouping.members[count] = k
                 count += 1
-        value[group] = group_value(grouping, count) if count <= MAX_SIZE else -np.inf
+        value[group] = group_value(grouping, count) if count <= MAX_SIZE else NOT_ALLOWED
     for m in range(users + 1):
         for available in range(value.size):
-            best[m, available], choice[m, available] = 0.0 if m == 0 else -np.inf, 0
+            best[m, available], choice[m, available] = 0.0 if m == 0 else NOT_ALLOWED, 0
             if m == 0 or available == 0:
                 continue
             first = available & -available
