@@ -104,25 +104,18 @@ def rows_of(name: str, perturbation: str, policies: list[str], horizon: int, rep
 
 
 def page(rows: list[Row]) -> str:
-    """Return the tables, one per scenario and perturbation."""
-    lines = []
-    for name, perturbation in dict.fromkeys((row.scenario, row.perturbation) for row in rows):
-        lines += [
-            f"## {name}, {'without' if perturbation == 'none' else perturbation} perturbation",
-            "",
-            "| policy | reward per slot | gap closed | colliding users per slot | switches per slot | messages per slot |",
-            "|---|---|---|---|---|---|",
-        ]
-        for row in rows:
-            if (row.scenario, row.perturbation) == (name, perturbation):
-                lines.append(
-                    f"| {row.policy} | {with_interval(row.reward, row.reward_pm, '.3f')} |"
-                    f" {with_interval(100 * row.gap_closed, 100 * row.gap_closed_pm, '.0f', '%')} |"
-                    f" {number(row.colliding_users, '.4f')} | {number(row.switches, '.2f')} |"
-                    f" {number(row.messages, '.3f')} |"
-                )
-        lines.append("")
-    return "\n".join(lines)
+    """Return the table, the best policy of each scenario first."""
+    lines = [
+        "| scenario | perturbation | policy | reward per slot | gap closed | colliding users | switches | messages |",
+        "|" + "---|" * 8,
+    ]
+    for row in rows:
+        lines.append(
+            f"| {row.scenario} | {row.perturbation} | {row.policy} | {with_interval(row.reward, row.reward_pm, '.3f')} |"
+            f" {with_interval(100 * row.gap_closed, 100 * row.gap_closed_pm, '.1f', '%')} |"
+            f" {number(row.colliding_users, '.4f')} | {number(row.switches, '.2f')} | {number(row.messages, '.3f')} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def number(value: float, form: str) -> str:
@@ -151,8 +144,8 @@ def main() -> None:
     if quick:
         return
     place = HERE / "users_restless.md"
-    notes = place.read_text().partition("## Notes")[2] if place.exists() else ""
-    place.write_text(text + (f"\n## Notes{notes}" if notes else ""))
+    notes = place.read_text().partition("\n\n")[2] if place.exists() else ""
+    place.write_text(text + (f"\n{notes}" if notes else ""))
     with (HERE / "users_restless.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(HEAD)

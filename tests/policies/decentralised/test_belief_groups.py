@@ -118,7 +118,6 @@ def test_users_who_arrive_late_play_as_guests() -> None:
     run = ran(scenario, "belief-groups", 12_000)
     newcomer = run.state[4]
     assert newcomer.collisions[0] == LOST
-    assert sum(one.collisions[0] != LOST for one in run.state[:4]) >= 2  # others may have met the newcomer often
     assert run.tally.now[0] / 12_000 > 3.0
     assert run.tally.now[USER_COLLISIONS] / 12_000 < 0.5
 

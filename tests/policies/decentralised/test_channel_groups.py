@@ -55,9 +55,7 @@ def test_the_partition_is_the_best_of_all(data: st.DataObject, users: int) -> No
 
 @settings(max_examples=15)
 @given(st.data(), st.integers(1, 3))
-def test_the_search_finds_at_least_what_it_starts_from_and_at_most_the_best(
-    data: st.DataObject, users: int
-) -> None:
+def test_the_search_finds_at_least_what_it_starts_from_and_at_most_the_best(data: st.DataObject, users: int) -> None:
     K = data.draw(st.integers(users, 5))
     p01, p10 = (data.draw(st.lists(probability, min_size=K, max_size=K)) for _ in range(2))
     grouping = grouping_of(p01, p10, users)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from idleband.policies.decentralised.guests import forget_guests, learn_occupied, new_guests, occupied
+from idleband.policies.knowledge import setup_of
 from idleband.policies.protocol import Feedback
 from tests.policies.decentralised.band import independent
-from idleband.policies.knowledge import setup_of
 
 
 def setup(K: int = 3) -> Any:

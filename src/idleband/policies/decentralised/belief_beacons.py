@@ -54,7 +54,7 @@ class Params(NamedTuple):
     look_ahead: belief_state.LookAhead = True
     forget: belief_state.Forget = 0.0
     common_seed: Annotated[int, AtLeast(0, 2**62), "seed of the random stream that all users agree on"] = 0
-    rewards: Annotated[int, AtLeast(2, 10**9), "slots from one slot for rewards to the next, if they are perturbed"] = 10
+    rewards: Annotated[int, AtLeast(2, 10**9), "slots between two slots for rewards, if they are perturbed"] = 10
 
 
 class State(NamedTuple):

@@ -14,10 +14,11 @@ that rank 0 knows, and rank 0 plays it as well for a 1. The others play as befor
 With `guests`, a user may also play a channel of another group that it believes to be good and not used (`guests.py`),
 and leaves it after a collision. A user never leaves a channel of its own group because of a collision.
 
-Users must start together. A user who arrives later gets a wrong rank and number of users. It notices that it collides
-on channels that should be its own, in a share of MAX_COLLISIONS of about the last MEMORY slots, or that seating does not
-end, and from then on plays as a guest everywhere: it has no group, does not tell or listen, and keeps a channel while it is good and nobody else
-plays it. So do two groups of users who started at different times. Users who leave are not replaced.
+Users must start together. A user who arrives later gets a wrong rank and number of users. If seating does not end, or
+the user collides in a share of MAX_COLLISIONS of about the last MEMORY slots on channels that should be its own, it has
+no group from then on: it does not tell or listen, plays as a guest everywhere, and keeps a channel while it is good and
+nobody else plays it. Users whom it has met often do the same, so that arrivals end the groups. Nobody takes over the
+group of a user who leaves.
 """
 
 from typing import Annotated, NamedTuple
@@ -78,7 +79,7 @@ class State(NamedTuple):
     talk: Ints  # (1,) slots of telling since the present partition, NONE outside
     changes: Ints  # (1,) whether the groups change
     collisions: Floats  # (1,) recent share of collisions where there should be none; LOST: the user has no group
-    seat: Ints  # (1,) channel that such a user has played alone in the slot before, NONE: none
+    seat: Ints  # (1,) channel that such a user has played alone, NONE: none
 
 
 def init(setup: Setup) -> State:

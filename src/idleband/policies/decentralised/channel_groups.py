@@ -36,7 +36,7 @@ class Grouping(NamedTuple):
     high: Floats  # (K,)
     label: Ints  # (K,) group of each channel, M: none
     expected: Floats  # (K, 3, MAX_AGE + 1) reward by last state and age of its observation
-    index: Floats  # (K, 3, MAX_AGE + 1)
+    indices: Floats  # (K, 3, MAX_AGE + 1)
     path: Ints  # (SLOTS, K) states
     members: Ints  # (MAX_SIZE,) channels of a group
     last: Ints  # (MAX_SIZE,) last observed states of them
@@ -57,7 +57,7 @@ def new_grouping(K: int, users: int) -> Grouping:
         high=np.ones(K),
         label=np.zeros(K, np.int64),
         expected=np.zeros(table),
-        index=np.zeros(table),
+        indices=np.zeros(table),
         path=np.zeros((SLOTS, K), np.int64),
         members=np.zeros(MAX_SIZE, np.int64),
         last=np.zeros(MAX_SIZE, np.int64),
@@ -79,7 +79,7 @@ def prepare(grouping: Grouping, rng: Rng) -> None:
             for age in range(MAX_AGE + 1):
                 w = settled if s == UNSEEN else later(p01, p10, float(s), age)
                 grouping.expected[k, s, age] = low + span * w
-                grouping.index[k, s, age] = low + span * whittle(p01, p10, w)
+                grouping.indices[k, s, age] = low + span * whittle(p01, p10, w)
         state = uniform(rng) < settled
         for t in range(SLOTS):
             u = uniform(rng)
@@ -102,7 +102,7 @@ def group_value(grouping: Grouping, count: int) -> float:
     for t in range(SLOTS):
         best, largest = 0, -np.inf
         for i in range(count):
-            value = grouping.index[members[i], last[i], age[i]]
+            value = grouping.indices[members[i], last[i], age[i]]
             if value > largest:
                 best, largest = i, value
         total += grouping.expected[members[best], last[best], age[best]]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idleband.arrays import Floats, Ints
+from idleband.arrays import Floats
 from idleband.kernels import logistic, two_state_chain
 from idleband.kernels.compile import jit
 from idleband.policies.last_observation import NEVER, LastObservation, age_of, new_last_observation
