@@ -12,10 +12,13 @@ SHORT: dict[str, dict[str, Any]] = {
     "dynamic-musical-chairs": {"learning": 20, "epoch": 60},
     "game-of-thrones": {"c1": 10, "c2": 20, "c3": 5},
     "dsee-users": {"D": 1.0},
+    "belief-beacons": {"rewards": 3},
+    "belief-groups": {"look": 20},
 }
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "mctopm": [{"collision_first": True}],
     "game-of-thrones": [{"c1": 5, "c2": 30, "c3": 2, "d": 0.5, "epsilon": 0.3, "c": 0.5}],
+    "belief-groups": [{"look": 8, "guests": False, "redraw": 1, "forget": 50.0}],
     "lbt-sticky": [{"window": 1, "max_window": 1}],
 }
 

@@ -24,6 +24,8 @@ __all__ = [
     "MPUCB",
     "RCAM",
     "SICMMAB",
+    "BeliefBeacons",
+    "BeliefGroups",
     "DSEEUsers",
     "DynamicMusicalChairs",
     "Exp3M",
@@ -2436,4 +2438,112 @@ def DSEEUsers(
     return policy(
         "dsee-users",
         D=D,
+    )
+
+
+def BeliefBeacons(
+    *,
+    redraw: int = 10,
+    look_ahead: bool = True,
+    forget: float = 0.0,
+    common_seed: int = 0,
+    rewards: int = 10,
+) -> ConfiguredPolicy:
+    """Mp-belief of all users together, by one control bit per slot.
+
+    Policy `belief-beacons`. For a single user without a base station. Needs: states of own channels, collisions,
+    control bits, slots in which all channels are available.
+
+    Parameters
+    ----------
+    redraw : int
+        Slots between two draws of a channel's transition probabilities. Must be a whole number of at least 1, at most
+        1e+09. Default: 10.
+    look_ahead : bool
+        Rank by the Whittle index, which includes the value of observing the state (two states). Default: True.
+    forget : float
+        Slots after which an observation has weight 1/e; 0: no forgetting. Must be a finite number of at least 0.
+        Default: 0.0.
+    common_seed : int
+        Seed of the random stream that all users agree on. Must be a whole number of at least 0, at most 4.61169e+18.
+        Default: 0.
+    rewards : int
+        Slots between two slots for rewards, if they are perturbed. Must be a whole number of at least 2, at most 1e+09.
+        Default: 10.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.BeliefBeacons(redraw=20)
+    ConfiguredPolicy(belief-beacons redraw=20)
+    """
+    return policy(
+        "belief-beacons",
+        redraw=redraw,
+        look_ahead=look_ahead,
+        forget=forget,
+        common_seed=common_seed,
+        rewards=rewards,
+    )
+
+
+def BeliefGroups(
+    *,
+    redraw: int = 50,
+    look_ahead: bool = True,
+    forget: float = 0.0,
+    look: int = 300,
+    guests: bool = True,
+    margin: float = 0.05,
+    harm: float = 0.7,
+) -> ConfiguredPolicy:
+    """Belief over a group of channels per user, told by collisions.
+
+    Policy `belief-groups`. For a single user without a base station. Needs: states of own channels, collisions, slots
+    in which all channels are available.
+
+    Parameters
+    ----------
+    redraw : int
+        Slots between two draws of a channel's transition probabilities. Must be a whole number of at least 1, at most
+        1e+09. Default: 50.
+    look_ahead : bool
+        Rank by the Whittle index, which includes the value of observing the state (two states). Default: True.
+    forget : float
+        Slots after which an observation has weight 1/e; 0: no forgetting. Must be a finite number of at least 0.
+        Default: 0.0.
+    look : int
+        Slots of sweeping over all channels before the first partition. Must be a whole number of at least 4, at most
+        1e+09. Default: 300.
+    guests : bool
+        Whether users play channels of other groups that seem to be free. Default: True.
+    margin : float
+        What such a play must be expected to earn in addition. Must be a finite number of at least 0. Default: 0.05.
+    harm : float
+        Weight of the reward that another user loses by such a play. Must be a finite number of at least 0. Default:
+        0.7.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.BeliefGroups(redraw=100)
+    ConfiguredPolicy(belief-groups redraw=100)
+    """
+    return policy(
+        "belief-groups",
+        redraw=redraw,
+        look_ahead=look_ahead,
+        forget=forget,
+        look=look,
+        guests=guests,
+        margin=margin,
+        harm=harm,
     )

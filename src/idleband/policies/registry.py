@@ -36,6 +36,8 @@ from idleband.policies import (
 from idleband.policies.configured import ConfiguredPolicy as ConfiguredPolicy
 from idleband.policies.configured import split_parameters
 from idleband.policies.decentralised import (
+    belief_beacons,
+    belief_groups,
     dpe1,
     dsee_users,
     game_of_thrones,
@@ -286,6 +288,15 @@ DECENTRALISED: dict[str, Policy] = {
         _of_user(
             "dsee-users", dsee_users, _START, "exploration and exploitation in turn, in growing epochs",
             "Liu, Liu and Zhao, IEEE-IT 2013",
+        ),
+        # Ours, which follow the states of channels.
+        _of_user(
+            "belief-beacons", belief_beacons, _START | frozenset([OWN_STATES_SEEN, CONTROL_BITS]),
+            "mp-belief of all users together, by one control bit per slot", _OURS,
+        ),
+        _of_user(
+            "belief-groups", belief_groups, _START | frozenset([OWN_STATES_SEEN]),
+            "belief over a group of channels per user, told by collisions", _OURS,
         ),
     )
 }  # fmt: skip

@@ -57,6 +57,13 @@ def new_start_phase() -> StartPhase:
     )
 
 
+@jit
+def reset_start(start: StartPhase) -> None:
+    """Begin again."""
+    start.slots[0], start.rounds[0], start.counting[0], start.missing[0] = 0, 0, 0, 0
+    start.seat[0], start.rank[0], start.users[0] = -1, 0, 1
+
+
 def seating_slots(K: int, T: int) -> int:
     """Return the slots of seating after which a user has a channel with probability 1 - 1/T: ceil(K e ln T).
 
