@@ -1,4 +1,4 @@
-"""One common belief of all users: equal to that of a base station, and what is told by control bits."""
+"""One common belief of all users: equal to that of a base station, and what is announced by control bits."""
 
 from typing import Any
 
