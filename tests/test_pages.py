@@ -77,6 +77,7 @@ def test_pages_include_what_the_studies_wrote() -> None:
         "robustness": ["robustness", "worlds"],
         "neural": ["neural-errors", "neural-rewards"],
         "reproduction": ["verdict-changes"],
+        "decentralised": ["users_restless", "users_churn", "users_iid"],
     }.items():
         text = (EXPLANATION / f"{page}.md").read_text()
         for name in names:
