@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 
 import idleband as ib
+from idleband.environments.parallel import parallel_env
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.simulation.bench import BARE
 from idleband.simulation.run import PolicyRun
@@ -65,6 +66,37 @@ def in_gymnasium(environment: Any) -> Callable[[], float]:
     return measure
 
 
+USERS = {"coordination": "none"}  # five of them
+
+
+def users_by_hand() -> Callable[[], float]:
+    environment = ib.UsersEnvironment(ib.scenario("S1", users=USERS), horizon=HORIZON)
+    environment.reset()
+    channels = {0: 0, 1: 2, 2: 4, 3: 6, 4: 6}
+
+    def measure() -> float:
+        began = process_time()
+        for _ in range(STEPS):
+            environment.step(channels)
+        return (process_time() - began) / STEPS
+
+    return measure
+
+
+def in_pettingzoo() -> Callable[[], float]:
+    environment = parallel_env(ib.scenario("S1", users=USERS), horizon=HORIZON)
+    environment.reset(seed=0)
+    actions = {"user_0": 0, "user_1": 2, "user_2": 4, "user_3": 6, "user_4": 6}
+
+    def measure() -> float:
+        began = process_time()
+        for _ in range(STEPS):
+            environment.step(actions)
+        return (process_time() - began) / STEPS
+
+    return measure
+
+
 def of_copies(count: int, horizon: int) -> Callable[[], float]:
     copies = gymnasium.make_vec(
         "idleband/Channels-v1", num_envs=count, scenario="S1", horizon=horizon, actions="scores"
@@ -94,6 +126,8 @@ def main() -> None:
         ),
         "Gymnasium, as made": in_gymnasium(gymnasium.make("idleband/Channels-v1", scenario="S1", horizon=HORIZON)),
     }
+    rows["ib.UsersEnvironment.step"] = users_by_hand()
+    rows["PettingZoo, 5 agents"] = in_pettingzoo()
     for count in COPIES:
         rows[f"vector of {count:,}, per copy"] = of_copies(count, HORIZON)
     rows["vector of 1,024, episodes of 1,000 slots"] = of_copies(1024, 1000)

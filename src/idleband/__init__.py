@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from idleband.allocator.events import Decision, Receipt
     from idleband.allocator.explanation import Explanation
     from idleband.environments.environment import Environment, Observation, Step
+    from idleband.environments.users_environment import UsersEnvironment, UsersObservation, UsersStep
     from idleband.experiments.compare import compare, load
     from idleband.experiments.study import Study
     from idleband.scenario.optimum import Optimum, optimum
@@ -58,6 +59,9 @@ _MODULES = {
     "Step": "idleband.environments.environment",
     "Study": "idleband.experiments.study",
     "Trace": "idleband.trace.trace",
+    "UsersEnvironment": "idleband.environments.users_environment",
+    "UsersObservation": "idleband.environments.users_environment",
+    "UsersStep": "idleband.environments.users_environment",
     "advise": "idleband.advice.advise",
     "compare": "idleband.experiments.compare",
     "learned": "idleband.simulation.prediction_error",
@@ -93,6 +97,9 @@ __all__ = [
     "Study",
     "Trace",
     "UnknownRequestError",
+    "UsersEnvironment",
+    "UsersObservation",
+    "UsersStep",
     "advise",
     "compare",
     "grid",

@@ -18,6 +18,7 @@ from idleband.simulation.users_run import UsersRun, start_run
 from tests.conftest import ROOT
 from tests.contracts.users_configurations import MEANS, PAIRS, SETTINGS, USERS, band, fits
 from tests.contracts.users_digest import WHERE, slot_by_slot
+from tests.environments.stepping import step_policy
 
 SLOTS = 400
 TABLE, COLLISIONS = USER_CURVES.index("regret_table"), USER_CURVES.index("user_collisions")
@@ -175,3 +176,22 @@ def test_every_policy_meets_every_band_that_it_fits() -> None:
     for label, where in refused:
         with pytest.raises(ib.InputError, match=r"scenario\.users\.observes"):
             ib.simulate(band(label, where), USERS[label], horizon=10)
+
+
+@pytest.mark.parametrize("label", USERS)
+def test_users_who_step_an_environment_equal_simulate(label: str) -> None:
+    """Users who see what an environment shows earn the same and learn the same states, bit for bit."""
+    for where in ("independent", "short stays", "perturbed"):
+        if not fits(label, where):
+            continue
+        scenario, slots = band(label, where), 150
+        result = ib.simulate(scenario, USERS[label], horizon=slots, replications=2, seed=3)
+        environment, states = step_policy(scenario, USERS[label], slots, seed=3, replication=1)
+        assert environment.total_reward == result.reward[1, -1]
+        assert environment.user_rewards.tolist() == result.users.reward[1].tolist()
+        assert environment.collisions == result.curves["user_collisions"][1, -1]
+        run = begin(label, where, slots, replication=1)
+        run.to(slots)
+        for j, state in states.items():
+            for ours, theirs in zip(leaves(state), leaves(run.state[j]), strict=True):
+                assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()

@@ -89,7 +89,7 @@ def test_parts_cover_the_observation(where: str) -> None:
 
 def test_every_part_is_documented_in_its_order() -> None:
     documented = re.findall(r"^- `(\w+)`:", observation.__doc__ or "", re.MULTILINE)
-    scenario = ib.scenario("S1", sensing="all")
+    scenario = ib.scenario("S1", sensing="all", users={"coordination": "none", "control_bits": 1})
     assert documented == list(layout(scenario))
 
 

@@ -8,12 +8,11 @@ from idleband import validation
 from idleband.arrays import Flags, Floats
 from idleband.environments.actions import Actions
 from idleband.environments.copies import Copies
-from idleband.environments.environment import check_replication
 from idleband.environments.observation import Row, layout
 from idleband.environments.rendering import Film
+from idleband.environments.replications import Replications
 from idleband.errors import InputError, shown
 from idleband.scenario.build import ScenarioLike
-from idleband.simulation.simulate import MAX_SEED
 from idleband.validation import WholeNumber
 
 try:
@@ -257,29 +256,6 @@ class ChannelsVectorEnv(VectorEnv[Row, Any, np.ndarray]):
         else:
             found["played"], found["_played"] = played, every.copy()
         return found
-
-
-class Replications:
-    """Which sample paths the episodes of an environment are."""
-
-    def __init__(self) -> None:
-        self._seed: int | None = None
-        self._next = 0  # first replication of the next episodes
-
-    def next(
-        self, seed: int | None, options: dict[str, Any] | None, count: int, rng: np.random.Generator
-    ) -> tuple[int, int]:
-        """Return the seed and the first replication of the next `count` episodes."""
-        validation.check_keys(options or {}, ("replication",), "options")
-        if seed is not None:
-            self._seed, self._next = validation.whole(seed, "seed", 0, MAX_SEED), 0
-        elif self._seed is None:
-            self._seed = int(rng.integers(MAX_SEED, endpoint=True))
-        if options and "replication" in options:
-            self._next = check_replication(options["replication"])
-        first = self._next
-        self._next = first + count
-        return self._seed, first
 
 
 def action_space(actions: Actions) -> Any:

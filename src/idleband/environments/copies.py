@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from idleband import validation
 from idleband.arrays import Flags, Floats
-from idleband.environments.episode import Episode, bind_model, new_episode, play_slot, restart
+from idleband.environments.episode import Episode, bind_model, new_episode, overwrite, play_slot
 from idleband.environments.observation import Row, forget, limits, new_history, observe, remember
 from idleband.errors import InputError
 from idleband.kernels import compile
@@ -77,7 +77,7 @@ class Copies:
         prepare_drawing(self.scenario, self.count)
         for i in range(self.count):
             draw_ahead(self.scenario, seed, first + i, first + self.count)
-            restart(self.episode(i), self.scenario, seed, first + i)
+            overwrite(self.episode(i), new_episode(self.scenario, seed, first + i))
         observations: Row = np.empty((self.count, self.low.size), np.float32)
         self.t = 1
         self._run(self._restart, self._blocks, observations)
@@ -123,7 +123,7 @@ def begin_copies(blocks: Any, observations: npt.NDArray[np.float32]) -> None:
         forget(history)
         enter(episode.path)
         advance(episode.path)
-        observe(history, episode, 1, episode.path.available[0], observations[i])
+        observe(history, episode.path, 1, episode.path.available[0], observations[i])
 
 
 def step_copies(
@@ -140,4 +140,4 @@ def step_copies(
         for k in range(history.played.size):
             played[i, k] = history.played[k]
         advance(path)
-        observe(history, episode, t + 1, path.available[t % rows], observations[i])
+        observe(history, path, t + 1, path.available[t % rows], observations[i])

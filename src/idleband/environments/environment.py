@@ -6,23 +6,20 @@ from typing import Any, NamedTuple
 from idleband import validation
 from idleband.arrays import Flags, Floats, Ints
 from idleband.channels import channel_indices, channel_text
-from idleband.environments.episode import bind_model, new_episode, play_slot, restart, shown_states
+from idleband.environments.episode import bind_model, new_episode, overwrite, play_slot, run_kernel, shown_states
 from idleband.errors import InputError, counted, shown
-from idleband.kernels import compile
 from idleband.kernels.packed_state import pack
 from idleband.policies.protocol import Feedback
 from idleband.scenario.build import ScenarioLike
 from idleband.scenario.build import scenario as build_scenario
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.environment import advance, enter
-from idleband.simulation.run import check_model, named_model
+from idleband.simulation.run import named_model
 from idleband.simulation.simulate import MAX_REPLICATIONS, MAX_SEED, check_size
 from idleband.validation import WholeNumber
 
 # Stand-in: `bind_model` binds the function that finds the memory of an episode to this name.
 unpack: Callable[[Any], Any] = NotImplemented
-
-NO_COLLISION = (0,) * (len(Feedback._fields) - 4)  # what feedback contains besides these four is 0 with a base station
 
 
 class Observation(NamedTuple):
@@ -119,7 +116,7 @@ class Environment:
             self._block = packed.block  # contains addresses of arrays of the episode
             self._begin_slots = bind_model(begin_slots, self._scenario, packed)
             self._step_slot = bind_model(step_slot, self._scenario, packed)
-        self._sensed = shown_states(self._episode)
+        self._sensed = shown_states(self._episode.path, self._episode.sensing, self._episode.hidden)
         self._rows = self._scenario.available
         self._rows.flags.writeable = False
         self._places = [min(self._scenario.users, int(row.sum())) for row in self._rows]
@@ -182,7 +179,7 @@ class Environment:
             self._seed = validation.whole(seed, "seed", 0, MAX_SEED)
         if replication is not None:
             self._replication = check_replication(replication)
-        restart(self._episode, self._scenario, self._seed, self._replication)
+        overwrite(self._episode, new_episode(self._scenario, self._seed, self._replication))
         self._run(self._begin_slots, self._block)
         self._t = 1
         return self._observation()
@@ -227,10 +224,7 @@ class Environment:
         self._t = t + 1
         states, rewards, perturbations = self._episode.feedback[:, :count].tolist()
         feedback = tuple(
-            [
-                Feedback(k, int(s), r, n, *NO_COLLISION)
-                for k, s, r, n in zip(picks, states, rewards, perturbations, strict=True)
-            ]
+            [Feedback(k, int(s), r, n, 0) for k, s, r, n in zip(picks, states, rewards, perturbations, strict=True)]
         )
         return Step(reward, feedback, self._observation(), t == self._horizon)
 
@@ -250,14 +244,7 @@ class Environment:
         return picks
 
     def _run(self, kernel: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a kernel; report what a user's perturbation model raises."""
-        model = self._scenario.perturbation.model
-        if model.source is None:
-            return compile.call(kernel, *arguments)
-        with named_model(model, alone=True):
-            found = compile.call(kernel, *arguments)
-        check_model(self._scenario, self._episode.path.fault)
-        return found
+        return run_kernel(self._scenario, self._episode.path, kernel, *arguments)
 
     def _observation(self) -> Observation:
         available = self._rows[(self._t - 1) % len(self._rows)]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idleband.arrays import Floats, Ints
+from idleband.errors import InputError
 from idleband.kernels import compile
 from idleband.kernels.compile import jit
 from idleband.kernels.packed_state import PackedState
@@ -13,7 +14,7 @@ from idleband.scenario.scenario import Scenario
 from idleband.simulation.environment import SamplePath, play, sensed_states
 from idleband.simulation.loop import add
 from idleband.simulation.path import new_path, path_parameters
-from idleband.simulation.run import model_bindings
+from idleband.simulation.run import check_model, model_bindings, named_model
 
 STATE, REWARD, PERTURBATION = range(3)  # rows of `feedback`
 
@@ -34,6 +35,11 @@ class Episode(NamedTuple):
 
 def new_episode(scenario: Scenario, seed: int, replication: int) -> Episode:
     """Return an episode before its first slot, in memory of its own."""
+    if scenario.uncoordinated is not None:
+        raise InputError(
+            f"scenario {scenario.name}: has no base station, which this environment needs; use ib.UsersEnvironment, or"
+            ' set scenario.users = {coordination = "station"}'
+        )
     K, theta = scenario.K, path_parameters(scenario, seed, replication)[0]
     return Episode(
         path=new_path(scenario, seed, replication, theta.copy()),
@@ -48,27 +54,32 @@ def new_episode(scenario: Scenario, seed: int, replication: int) -> Episode:
     )
 
 
-def restart(episode: Episode, scenario: Scenario, seed: int, replication: int) -> None:
-    """Start another sample path of the scenario in the memory of an episode."""
-    _overwrite(episode, new_episode(scenario, seed, replication))
-
-
-def _overwrite(mine: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+def overwrite(mine: tuple[Any, ...], other: tuple[Any, ...]) -> None:
     """Copy the arrays in nested tuples into those of another one, except arrays that all paths share."""
     for a, b in zip(mine, other, strict=True):
         if a is b:
             continue
         if isinstance(a, tuple):
-            _overwrite(a, b)
+            overwrite(a, b)
         elif isinstance(a, np.ndarray) and (a.base is None or not np.may_share_memory(a, b)):
             a[...] = b
 
 
-def shown_states(episode: Episode) -> Ints:
+def shown_states(path: SamplePath, sensing: bool, hidden: Ints) -> Ints:
     """Return the array of the states that are observed before channels are selected, which each slot overwrites."""
     function: Callable[..., Ints] = getattr(sensed_states, "py_func", sensed_states)
-    path = episode.path
-    return function(episode.sensing, path.errors, path.s, path.observed, episode.hidden)
+    return function(sensing, path.errors, path.s, path.observed, hidden)
+
+
+def run_kernel(scenario: Scenario, path: SamplePath, kernel: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a kernel; report what a user's perturbation model raises."""
+    model = scenario.perturbation.model
+    if model.source is None:
+        return compile.call(kernel, *arguments)
+    with named_model(model, alone=True):
+        found = compile.call(kernel, *arguments)
+    check_model(scenario, path.fault)
+    return found
 
 
 def bind_model(kernel: Callable[..., Any], scenario: Scenario, packed: PackedState) -> Callable[..., Any]:

@@ -47,7 +47,9 @@ class Film:
             table[:, :-1] = table[:, 1:]
         cells = np.full(len(self._cells), UNKNOWN)
         if episode.sensing:
-            cells = np.where(self._good[np.arange(len(cells)), shown_states(episode)], IDLE, BUSY)
+            cells = np.where(
+                self._good[np.arange(len(cells)), shown_states(episode.path, True, episode.hidden)], IDLE, BUSY
+            )
         self._cells[:, -1] = np.where(available, cells, UNAVAILABLE)
         self._played[:, -1] = False
 
