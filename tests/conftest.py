@@ -83,6 +83,7 @@ SLOW = (
     "tests/cli/test_replay.py",
     "tests/cli/test_reproduce.py",
     "tests/contracts/",
+    "tests/environments/",
     "tests/experiments/test_killed.py",
     "tests/experiments/test_ranking.py",
     "tests/experiments/test_study.py",
@@ -148,7 +149,7 @@ def group_of(nodeid: str) -> str:
     if folder == Path("tests/contracts"):
         group = contract_of(test)
         return COMPILED_TOGETHER.get(group, group)
-    if folder == Path("tests/policies"):
+    if folder in (Path("tests/policies"), Path("tests/policies/decentralised")):
         return COMPILED_TOGETHER.get(file, file)
     if folder == Path("tests/paper"):
         return folder.name
@@ -157,11 +158,13 @@ def group_of(nodeid: str) -> str:
 
 def contract_of(test: str) -> str:
     """Return the module of the policy in the parameters of a contract test; a test of all policies is its own group."""
-    from tests.contracts.configurations import CONFIGURED, module_of  # after the folder for compiled code is set
+    from tests.contracts.configurations import CONFIGURED  # after the folder for compiled code is set
+    from tests.contracts.users_configurations import USERS
 
     _, _, parameters = test.partition("[")
-    labels = [label for label in CONFIGURED if parameters.startswith(label)]
-    return module_of(max(labels, key=len)) if labels else test
+    every = CONFIGURED | USERS
+    labels = [label for label in every if parameters.startswith(label)]
+    return every[max(labels, key=len)].policy.select.__module__.rpartition(".")[2] if labels else test
 
 
 SLOW_TO_COMPILE = ("belief_nucb", "belief_lucb")

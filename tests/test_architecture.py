@@ -25,10 +25,11 @@ def steps(walk: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def test_there_are_six_walks() -> None:
+def test_there_are_seven_walks() -> None:
     assert list(WALKS) == [
         "`idleband run`",
         "`ib.simulate`",
+        "A run without a base station",
         "`idleband reproduce`",
         "HTTP decide",
         "HTTP report",

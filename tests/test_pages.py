@@ -11,6 +11,7 @@ from idleband.paper.plan import Size
 from idleband.paper.readings import PROPOSED, READINGS
 from idleband.paper.summary import COLUMNS
 from idleband.policies.protocol import Feedback, Setup, Slot
+from idleband.policies.registry import all_policies
 from tests.conftest import ROOT
 
 EXPLANATION = ROOT / "docs/explanation"
@@ -76,6 +77,7 @@ def test_pages_include_what_the_studies_wrote() -> None:
         "robustness": ["robustness", "worlds"],
         "neural": ["neural-errors", "neural-rewards"],
         "reproduction": ["verdict-changes"],
+        "decentralised": ["users_restless", "users_churn", "users_iid"],
     }.items():
         text = (EXPLANATION / f"{page}.md").read_text()
         for name in names:
@@ -91,7 +93,7 @@ def test_the_number_of_policies_is_right() -> None:
 
 def test_the_list_of_policies_is_complete() -> None:
     listed = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "docs/reference/policies.md").read_text(), re.MULTILINE)
-    assert sorted(listed) == sorted(name for name, policy in ib.POLICIES.items() if policy.source is None)
+    assert sorted(listed) == sorted(name for name, policy in all_policies().items() if policy.source is None)
 
 
 def test_the_guide_to_policies_lists_every_field_of_the_records() -> None:

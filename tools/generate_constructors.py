@@ -60,6 +60,12 @@ CITATIONS = {
     " Communications 29(4), 2011.",
     "Rosenski, Shamir and Szlak, ICML 2016": "Rosenski, Shamir and Szlak, \"Multi-player bandits: a musical chairs"
     " approach\", ICML 2016.",
+    "Boursier and Perchet, NeurIPS 2019": "Boursier and Perchet, \"SIC-MMAB: synchronisation involves communication in"
+    " multiplayer multi-armed bandits\", NeurIPS 2019.",
+    "Wang, Proutiere, Ariu, Jedra and Russo, AISTATS 2020": "Wang, Proutiere, Ariu, Jedra and Russo, \"Optimal"
+    " algorithms for multiplayer multi-armed bandits\", AISTATS 2020.",
+    "Bistritz and Leshem, NeurIPS 2018": "Bistritz and Leshem, \"Distributed multi-player bandits: a game of thrones"
+    " approach\", NeurIPS 2018.",
     "IEEE 802.11": "IEEE Standard 802.11, distributed coordination function.",
     "this package": "",
 }  # fmt: skip
@@ -134,9 +140,11 @@ def example(policy: Policy, settable: list[Parameter]) -> list[str]:
         value: object
         if isinstance(parameter.bound, OneOf):
             value = next(word for word in parameter.bound.words if word != parameter.default)
+        elif parameter.kind is bool:
+            value = not parameter.default
         else:
             value = parameter.default / 2 if parameter.kind is float else parameter.default * 2
-        shown = value if isinstance(value, str) else f"{value:g}"
+        shown = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else f"{value:g}"
         changed, label = f"{argument(parameter)}={quoted(value)}", f"{label} {parameter.name}={shown}"
     return [
         *("    Examples", "    --------", "    >>> import idleband as ib"),

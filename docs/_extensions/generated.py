@@ -212,6 +212,7 @@ LAYERS = (
     "reporting",
     "experiments",
     "allocator",
+    "environments",
     "simulation",
     "policies",
     "scenario",

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from idleband import policies, random
+from idleband.environments.registration import register_environments
 from idleband.errors import (
     CompilationWarning,
     ConflictError,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from idleband.allocator.allocator import Allocator
     from idleband.allocator.events import Decision, Receipt
     from idleband.allocator.explanation import Explanation
+    from idleband.environments.environment import Environment, Observation, Step
+    from idleband.environments.users_environment import UsersEnvironment, UsersObservation, UsersStep
     from idleband.experiments.compare import compare, load
     from idleband.experiments.study import Study
     from idleband.scenario.optimum import Optimum, optimum
@@ -46,13 +49,19 @@ _MODULES = {
     "Advice": "idleband.advice.advise",
     "Allocator": "idleband.allocator.allocator",
     "Decision": "idleband.allocator.events",
+    "Environment": "idleband.environments.environment",
     "Explanation": "idleband.allocator.explanation",
     "Learned": "idleband.simulation.prediction_error",
+    "Observation": "idleband.environments.environment",
     "Optimum": "idleband.scenario.optimum",
     "Receipt": "idleband.allocator.events",
     "Result": "idleband.simulation.result",
+    "Step": "idleband.environments.environment",
     "Study": "idleband.experiments.study",
     "Trace": "idleband.trace.trace",
+    "UsersEnvironment": "idleband.environments.users_environment",
+    "UsersObservation": "idleband.environments.users_environment",
+    "UsersStep": "idleband.environments.users_environment",
     "advise": "idleband.advice.advise",
     "compare": "idleband.experiments.compare",
     "learned": "idleband.simulation.prediction_error",
@@ -71,20 +80,26 @@ __all__ = [
     "ConfiguredPolicy",
     "ConflictError",
     "Decision",
+    "Environment",
     "Explanation",
     "IdlebandError",
     "InputError",
     "Learned",
+    "Observation",
     "OneOf",
     "Optimum",
     "PolicyBusyError",
     "Receipt",
     "Result",
     "Scenario",
+    "Step",
     "StorageError",
     "Study",
     "Trace",
     "UnknownRequestError",
+    "UsersEnvironment",
+    "UsersObservation",
+    "UsersStep",
     "advise",
     "compare",
     "grid",
@@ -101,6 +116,8 @@ __all__ = [
     "simulate",
     "top_m",
 ]
+
+register_environments()
 
 
 def __getattr__(name: str) -> Any:

@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 import idleband as ib
-from idleband.policies.protocol import STATES_SEEN
+from idleband.allocator.learner import Learner
+from idleband.allocator.slot_kernels import TERMS
+from idleband.policies.knowledge import setup_of, truth_of
+from idleband.policies.protocol import PARAMETERS, STATES_SEEN
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.scenario.reward import reward
 from idleband.simulation.environment import state_reward
+from idleband.simulation.path import path_parameters
 from idleband.simulation.run import PolicyRun
 from tests.allocator.helpers import loaded, state_of
 from tests.conftest import ROOT
@@ -225,3 +229,40 @@ def test_policies_with_300_channels(label: str) -> None:
     scenario = ib.scenario(p01=[0.1] * 300, p10=[0.1 + 0.8 * k / 300 for k in range(300)], users=60)
     result = ib.simulate(scenario, CONFIGURED[label], horizon=200, replications=1)
     assert result.plays.sum() == 200 * 60
+
+
+# --- policies in an environment --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", CONFIGURED)
+def test_policy_that_steps_an_environment_equals_simulate(label: str) -> None:
+    """A policy that sees what an environment shows selects the same channels, earns the same reward and learns the same
+    state, bit for bit. Oracles and the genie see what is hidden, too."""
+    for where in ("S1", world_of(label)):
+        check_stepped(label, EVERY[where], slots=40)
+
+
+def check_stepped(label: str, scenario: ib.Scenario, slots: int) -> None:
+    configured, K, knows = CONFIGURED[label], scenario.K, CONFIGURED[label].policy.knows
+    run = PolicyRun.start(scenario, configured, slots, seed=3, replication=2)
+    environment = ib.Environment(scenario, horizon=slots, seed=3, replication=2)
+    truth = truth_of(scenario, *path_parameters(scenario, 3, 2)) if PARAMETERS in knows else None
+    learner = Learner(configured, setup_of(scenario, configured.params), truth, seed=3, replication=2)
+    path = environment._episode.path  # what is hidden
+    picks, terms, every = np.zeros(K, np.int64), np.zeros((K, TERMS)), np.ones(K, np.bool_)
+    observation, done = environment.reset(), False
+    while not done:
+        n = path.n.copy() if STATES_SEEN in knows else path.f.copy() if PARAMETERS in knows else np.full(K, np.nan)
+        sensed = path.s.copy() if STATES_SEEN in knows else observation.sensed
+        slot = (observation.t, scenario.users, observation.contexts, np.array(observation.available), sensed, n)
+        count = learner.choose(learner.block, *slot, picks, terms)
+        run.to(observation.t)
+        assert picks[:count].tolist() == run.tally.picks[: run.tally.picked[0]].tolist(), (scenario.name, observation.t)
+        _, feedback, observation, done = environment.step(picks[:count])
+        returned = np.zeros((3, K))
+        for i, one in enumerate(feedback):
+            returned[:, i] = one.reward, one.state, one.perturbation
+        learner.learn(learner.block, *slot, picks[:count].copy(), every, returned)
+        assert environment.total_reward == run.tally.now[0]
+    for ours, theirs in zip(leaves(learner.state), leaves(run.state), strict=True):
+        assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()

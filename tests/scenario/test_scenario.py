@@ -1,6 +1,8 @@
 """Scenarios: sources, changes of settings, round trips through dictionaries and files, and refusals."""
 
+import copy
 import math
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -592,3 +594,14 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_path_with_a_null_character_is_refused() -> None:
     refused("a\0.toml")
+
+
+def test_a_scenario_is_pickled_and_not_copied() -> None:
+    """Also after runs, for which it keeps what they share."""
+    trace = ib.Trace.from_arrays(busy=[[0, 1, 1], [1, 0, 1], [0, 0, 1], [1, 1, 0]])
+    for scenario in (ib.scenario("S4"), ib.scenario(trace=trace, users=2)):
+        before = ib.simulate(scenario, "mp-random", horizon=4, replications=1).reward
+        assert copy.deepcopy(scenario) is scenario
+        again = pickle.loads(pickle.dumps(scenario))
+        assert again == scenario
+        assert np.array_equal(ib.simulate(again, "mp-random", horizon=4, replications=1).reward, before)

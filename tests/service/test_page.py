@@ -14,6 +14,8 @@ import pytest
 import idleband as ib
 import idleband.service as service_package
 from idleband.service.client import Client
+from idleband.simulation.users_loop import USER_CURVES
+from idleband.simulation.users_run import start_run
 from tests.service.chromium import TIMEOUT, Tab, find_browser, open_tab
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="Chromium is not installed")
@@ -360,6 +362,162 @@ def test_playground_keeps_the_previous_run_until_the_next_has_a_point(service: s
     page.click("#run")
     page.until("/^Stopped after [1-9][0-9,]* slot/.test(document.querySelector('#status').textContent)")
     assert page.text("#run-of") == shown.replace("100 slots, 1 replication,", "1,000,000 slots, 10 replications,")
+
+
+ALONE = "coordination=none&slots=300&replications=2&policy=user-random&policy=mp-random"
+
+
+@pytest.fixture(scope="module")
+def compiled() -> None:
+    """Compile the policies here: a worker has the lowest priority, and the page does not wait for ever."""
+    scenario = ib.scenario("S1", perturbation="none", users={"coordination": "none"})
+    for name in ("user-random", "mp-random"):
+        start_run(scenario, ib.policy(name), 10, 0, 0).to(10)
+
+
+def move_to(page: Tab, slot: int) -> None:
+    page.fill("#users-slot", str(slot))
+    page.until(f"document.querySelector('#users-at').textContent.startsWith('Slot {slot}:')")
+
+
+@pytest.mark.usefixtures("compiled")
+def test_playground_shows_users_without_a_base_station(service: str, page: Tab) -> None:
+    open_playground(page, f"{service}/playground#{ALONE}")
+    assert page.value("document.querySelectorAll('[data-users-only][hidden]').length") == 0
+    run_to_the_end(page)
+    assert page.text("#users-title") == "Users and their channels"
+    assert page.text("#run-of") == (
+        "Scenario S1, no perturbation, 5 users without a base station, collision lost, observes sensing, 300 slots,"
+        " 2 replications, seed 0"
+    )
+    assert page.text("#users-range").startswith("All slots of the first replication;")
+
+    # The slots play by themselves after Run.
+    page.until("/^Slot [1-9][0-9]/.test(document.querySelector('#users-at').textContent)")
+
+    # Slot 40 in words, in the figures and in the table is that of the run.
+    move_to(page, 40)
+    scenario = ib.scenario("S1", perturbation="none", users={"coordination": "none"})
+    run, reference = (start_run(scenario, ib.policy(name), 300, 0, 0) for name in ("user-random", "mp-random"))
+    run.to(40)
+    reference.to(40)
+    picks = run.tally.picks
+    assert page.value(
+        "[...document.querySelectorAll('#users-rows td:nth-child(2)')].map((one) => one.textContent)"
+    ) == [f"ch{k + 1}{', collision' if (picks == k).sum() > 1 else ''}" for k in picks]
+    tiles = page.value(
+        "Object.fromEntries([...document.querySelectorAll('#users-tiles > div')]"
+        ".map((one) => [...one.children].slice(0, 2).map((part) => part.textContent)))"
+    )
+    now = dict(zip(USER_CURVES, run.tally.now, strict=False))
+    assert tiles == {
+        "Reward per slot": f"{now['reward'] / 40:.2f}",
+        "With a base station": f"{reference.tally.now[0] / 40:.2f}",
+        "Upper bound": "4.07",
+        "Collisions between users": f"{now['user_collisions']:.0f}",
+        "Slots since the last collision": f"{40 - now['last_collision']:.0f}",
+        "Switches of channels": f"{now['switches']:.0f}",
+        "Messages": "0",
+    }
+    drawn = "document.querySelector('#users-canvas').toDataURL().length"
+    assert page.value(drawn) > 5000
+
+    # The slider takes the keyboard; playing goes on to the last slot.
+    page.value("document.querySelector('#users-slot').focus()")
+    page.press("ArrowLeft")
+    page.until("document.querySelector('#users-at').textContent.startsWith('Slot 39:')")
+    assert page.value("document.querySelector('#users-slot').getAttribute('aria-valuetext')").startswith("Slot 39:")
+    page.fill("#users-speed", "1000")
+    page.click("#users-play")
+    page.until("document.querySelector('#users-at').textContent.startsWith('Slot 300:')")
+    page.until("document.querySelector('#users-play').textContent === 'Play'")
+
+    page.fill("#show", "collisions")
+    assert page.text("#curves-title") == "Collisions between users"
+    assert page.value("document.querySelectorAll('#chart > svg .line[d^=M]').length") == 1
+    assert (
+        page.value("[...document.querySelectorAll('#collided th')].map((one) => one.textContent).join()")
+        == "user-random"
+    )
+    assert page.text("#collided td:nth-child(5)") == "0"
+
+    # With a base station the page is as before.
+    page.fill("#coordination", "station")
+    assert page.value("[...document.querySelectorAll('.pick select')].map((one) => one.value).join()") == (
+        "rca-m,mp-lucb,mp-belief-lucb"
+    )
+    page.call("Page.navigate", url="about:blank")
+    open_playground(page, f"{service}/playground#slots=100&replications=1&{POLICIES}")
+    assert page.value("document.querySelectorAll('[data-users-only]:not([hidden])').length") == 0
+    run_to_the_end(page)
+    assert page.value("document.querySelector('#users-box').hidden")
+
+
+@pytest.mark.usefixtures("compiled")
+def test_playground_finds_the_next_collision_between_users(service: str, page: Tab) -> None:
+    """The strip is clicked on, too; settings of users are in the link."""
+    open_playground(page, f"{service}/playground#{ALONE}")
+    for field, value in (("collision", "split"), ("bits", "1"), ("stay", "60"), ("absence", "20")):
+        page.fill(f"#{field}", value)
+    link = page.value("location.href")
+    assert "coordination=none" in link
+    assert "collision=split&bits=1&stay=60&absence=20" in link
+    page.call("Page.navigate", url="about:blank")
+    open_playground(page, link)
+    page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
+    run_to_the_end(page)
+    page.call("Emulation.setEmulatedMedia", features=[])
+    assert page.text("#users-at").startswith("Slot 1:")  # no motion before Play is pressed
+    assert page.text("#users-play") == "Play"
+    users = {"coordination": "none", "collision": "split", "control_bits": 1, "mean_stay": 60, "mean_absence": 20}
+    run = start_run(ib.scenario("S1", perturbation="none", users=users), ib.policy("user-random"), 300, 0, 0)
+    run.to(100)
+    before = run.tally.now[5]
+    while run.tally.now[5] == before:
+        run.to(run.at + 1)
+    move_to(page, 100)
+    page.click("#users-next")
+    page.until(f"document.querySelector('#users-at').textContent.startsWith('Slot {run.at}:')")
+    assert page.text("#users-said") == f"Next collision in slot {run.at}."
+    assert "collide on" in page.text("#users-at")
+    present = int(run.presence.present.sum())
+    assert page.text("#users-tiles > div:last-child").startswith(f"Users present{present} of 5")
+    page.click("#users-canvas", across=0.5)
+    page.until(f"!document.querySelector('#users-at').textContent.startsWith('Slot {run.at}:')")
+
+
+def test_playground_refuses_settings_that_users_do_not_allow(service: str, page: Tab) -> None:
+    open_playground(page, f"{service}/playground#coordination=none&slots=100&policy=mctopm&observes=rewards")
+    page.click("#run")
+    page.until(
+        "document.querySelector('#error').textContent === "
+        "\"Scenario.users.observes = 'rewards': policy mctopm needs 'sensing' or 'collisions'.\""
+    )
+    assert "400 (Bad Request)" in page.errors.pop()  # logged by the browser
+    page.fill("#observes", "sensing")
+    page.fill("#stay", "50")
+    page.click("#run")
+    page.until(
+        "document.querySelector('#error').textContent === 'Mean absence: must be given, because the other mean is.'"
+    )
+
+    page.call("Page.navigate", url="about:blank")
+    open_playground(page, f"{service}/playground#policy=mctopm&policy=mp-ucb&bits=2")
+    assert page.text("#link-error") == (
+        "Unknown in the link: bits = 2 (not used with a base station); policy = mctopm (only without a base station)."
+    )
+
+
+@pytest.mark.usefixtures("compiled")
+def test_playground_replays_a_trace_without_a_base_station_on_a_phone(service: str, page: Tab) -> None:
+    open_playground(page, f"{service}/playground#scenario=band&{ALONE.replace('slots=300&', '')}", PHONE)
+    page.value("for (const one of document.querySelectorAll('details')) one.open = true")
+    run_to_the_end(page)
+    assert page.text("#run-of").startswith("Replay of band, no perturbation, 5 users without a base station,")
+    move_to(page, 150)
+    assert "Upper bound" not in page.text("#users-tiles")  # there is none for a recording
+    assert page.text("#users-rows td").startswith("channel ")
+    assert_fits_phone(page, ".users-table", "#users-box")
 
 
 def test_playground_explains_contexts_and_fits_a_phone(service: str, page: Tab) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import idleband as ib
-from idleband.policies.registry import POLICIES
+from idleband.policies.registry import DECENTRALISED, POLICIES
 from idleband.scenario.presets import PRESETS
 from idleband.service import playground
 from idleband.service.playground_settings import offered_traces
@@ -111,6 +111,12 @@ BAD = {
     "sensing errors above 0.3": {"sensing_errors": 0.5},
     "regime change with bursty dwell times": {"regime_change": True, "dwell": "bursty"},
     "negative seed": {"seed": -1},
+    "policy of single users with a base station": {"policies": [{"name": "mctopm"}]},
+    "collisions between users with a base station": {"collision": "split"},
+    "no policy of single users without a base station": {"coordination": "none"},
+    "observations that the policy needs are missing": {
+        "coordination": "none", "observes": "rewards", "policies": [{"name": "mctopm"}],
+    },
     "unknown setting": {"colour": "red"},
 }  # fmt: skip
 
@@ -191,6 +197,20 @@ def test_a_trace_of_the_service_is_replayed(tmp_path: Path) -> None:
             assert (reply.status, reply.detail.startswith(field)) == (400, True)
 
 
+def test_users_without_a_base_station_on_a_wide_trace(tmp_path: Path) -> None:
+    """Messages with the slots of 300 users on 1000 channels are longer than the default limit of a line."""
+    busy = np.random.default_rng(1).random((30, 1000)) < 0.4
+    ib.Trace.from_arrays(busy=busy).save(tmp_path / "wide.parquet")
+    chosen = {"scenario": "wide", "perturbation": "none", "users": 300, "replications": 1, "coordination": "none"}
+    chosen["policies"] = [{"name": "user-random"}]
+    with in_thread(tmp_path / "data", traces=offered_traces([tmp_path / "wide.parquet"])) as service:
+        stream = messages(service, chosen)
+    assert stream[-1] == {"kind": "end"}
+    slots = [one for one in stream if one["kind"] == "slots"]
+    assert slots[-1]["last"] == 30
+    assert slots[0]["busy"][0] == "".join("01"[int(one)] for one in busy[0])
+
+
 def test_options_list_presets_models_policies_and_limits(service: InThread) -> None:
     options = service.get("/v1/playground/options").data
     assert [one["name"] for one in options["policies"]] == [n for n, one in POLICIES.items() if one.source is None]
@@ -198,6 +218,13 @@ def test_options_list_presets_models_policies_and_limits(service: InThread) -> N
     assert options["scenarios"][0]["p01"] == list(PRESETS["S1"].p01)
     assert options["perturbations"] == ["none", "linear", "quadratic", "cosine"]
     assert options["limits"]["work"] == 2 * 10**7
+    assert [one["name"] for one in options["decentralised"]] == [
+        n for n, one in DECENTRALISED.items() if not one.source
+    ]
+    assert (options["collision"], options["observes"]) == (
+        ["lost", "one", "split"],
+        ["sensing", "collisions", "rewards"],
+    )
     (ucb,) = (one for one in options["policies"] if one["name"] == "mp-ucb")
     assert options["traces"] == []
     assert [(p["name"], p["default"], p["kind"]) for p in ucb["parameters"]] == [("L", 1.5, "float")]

@@ -9,7 +9,7 @@ import pytest
 
 import idleband as ib
 from idleband.errors import InputError
-from idleband.policies.registry import POLICIES
+from idleband.policies.registry import DECENTRALISED, POLICIES
 from idleband.scenario.presets import PRESETS
 from idleband.service.playground_options import options
 from idleband.service.playground_settings import (
@@ -23,6 +23,7 @@ from idleband.service.playground_settings import (
 )
 
 UCB = [PolicyChoice("mp-ucb")]
+OF_USERS = [name for name, one in DECENTRALISED.items() if one.source is None]  # other tests register their own
 
 
 def of(traces: dict[str, OfferedTrace] | None = None, /, **changes: Any) -> PlaygroundRun:
@@ -141,6 +142,78 @@ def test_invalid_channel_settings_are_refused_in_one_line(changes: dict[str, Any
     assert len(str(refused.value).splitlines()) == 1
 
 
+# --- users without a base station -------------------------------------------------------------------------------------
+
+ALONE: dict[str, Any] = {"coordination": "none", "policies": [{"name": "mctopm"}]}
+
+
+def test_users_without_a_base_station_are_those_of_the_scenario_settings() -> None:
+    given = {"collision": "split", "observes": "collisions", "control_bits": 2, "mean_stay": 300, "mean_absence": 100.5}
+    run = of(**ALONE, users=4, scenario="S2", **given)
+    assert run.scenario == ib.scenario("S2", users={"count": 4, "coordination": "none", **given})
+    assert of(**ALONE).scenario == ib.scenario("S1", users={"coordination": "none"})
+    assert of(coordination="station").scenario == ib.scenario("S1")
+
+
+def test_policies_of_a_base_station_stand_beside_those_of_users() -> None:
+    run = of(coordination="none", policies=[{"name": "mp-ucb"}, {"name": "mctopm"}])
+    assert [one.policy.decentralised for one in run.policies] == [False, True]
+
+
+def test_every_decentralised_policy_runs_with_settings_that_it_allows() -> None:
+    for name in OF_USERS:
+        run = of(coordination="none", control_bits=8, policies=[{"name": name}])
+        assert run.policies[0].policy.name == name
+
+
+UNFIT: list[tuple[dict[str, Any], str]] = [
+    ({"collision": "lost"}, "scenario.users.collision: not used with a base station"),
+    ({"observes": "sensing"}, "scenario.users.observes: not used with a base station"),
+    ({"control_bits": 0}, "scenario.users.control_bits: not used with a base station"),
+    ({"mean_stay": 5.0}, "scenario.users.mean_stay: not used with a base station"),
+    ({"policies": [{"name": "mctopm"}]}, "policy mctopm: is for users without a base station"),
+    ({"coordination": "some"}, "scenario.users.coordination = 'some': must be"),
+    ({**ALONE, "collision": "some"}, "scenario.users.collision = 'some': must be"),
+    ({**ALONE, "observes": "rewards"}, "scenario.users.observes = 'rewards': policy mctopm needs"),
+    ({**ALONE, "observes": "all"}, "scenario.users.observes = 'all': must be"),
+    ({**ALONE, "control_bits": 65}, "scenario.users.control_bits = 65: must be"),
+    ({**ALONE, "mean_stay": 5.0}, "scenario.users: give both mean_stay and mean_absence"),
+    ({**ALONE, "mean_stay": 0.5, "mean_absence": 5.0}, "scenario.users.mean_stay = 0.5: must be"),
+    ({**ALONE, "users": 11}, "users = 11: must be at most"),
+    ({**ALONE, "policies": [{"name": "mp-ucb"}]}, "policies: without a base station at least one must be a policy of"),
+    (
+        {"coordination": "none", "users": 10, "horizon": 10**6, "replications": 10,
+         "policies": [{"name": "mctopm"}, {"name": "mp-ucb"}]},
+        "horizon = 1000000: 20,000,000 slots over all policies and replications; must be at most 10,000,000 with 10"
+        " channels and 10 users without a base station",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "message"), UNFIT)
+def test_settings_that_do_not_fit_the_coordination_are_refused(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """With a preset, and with a trace before it is read."""
+    traces = offered_traces([save_trace(tmp_path / "b.parquet", channels=10)])
+    for scenario in ("S1", "b"):
+        settings = msgspec.convert(
+            {"policies": [{"name": "mp-ucb"}], "scenario": scenario, **changes}, PlaygroundSettings
+        )
+        with pytest.raises(InputError) as refused:
+            check(settings, traces)
+        assert str(refused.value).startswith(message)
+        assert len(str(refused.value).splitlines()) == 1
+
+
+def test_users_without_a_base_station_on_a_trace(tmp_path: Path) -> None:
+    traces = offered_traces([save_trace(tmp_path / "b.parquet")])
+    scenario = of(traces, **ALONE, scenario="b", users=2, perturbation="none", control_bits=1).scenario
+    assert scenario.recording is not None
+    assert scenario.uncoordinated is not None
+    assert (scenario.users, scenario.uncoordinated.control_bits) == (2, 1)
+
+
 # --- traces ----------------------------------------------------------------------------------------------------------
 
 
@@ -171,8 +244,9 @@ def test_options_contain_traces_without_their_paths(tmp_path: Path) -> None:
 
 def test_every_policy_of_the_package_is_offered() -> None:
     names = [one.name for one in options([]).policies]
-    assert names == list(POLICIES)
+    assert names == [name for name, one in POLICIES.items() if one.source is None]
     assert {"mp-adaptive", "mp-stay", "mp-lbt"} <= set(names)
+    assert [one.name for one in options([]).decentralised] == OF_USERS
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ import pytest
 
 import idleband as ib
 from idleband.scenario.presets import PRESETS
-from idleband.service import playground_worker
+from idleband.service import playground_slots, playground_worker
 from idleband.service.playground_settings import PlaygroundSettings, PolicyChoice, offered_traces
 from idleband.service.playground_worker import run
 from idleband.simulation.statistics import student_t
+from idleband.simulation.users_run import UsersRun, start_run
 
 POLICIES = ("mp-ucb", "mp-random")  # quick to compile
 UCB = [PolicyChoice("mp-ucb")]
@@ -73,6 +74,88 @@ def test_channels_of_the_preset_given_explicitly_change_nothing() -> None:
         policies=UCB, horizon=100, channels=10, p01=list(preset.p01), p10=list(preset.p10), replications=1
     )
     assert messages_of(same) == messages_of(PlaygroundSettings(policies=UCB, horizon=100, replications=1))
+
+
+ALONE: dict[str, Any] = {"coordination": "none", "policies": [PolicyChoice("user-random"), PolicyChoice("mp-random")]}
+
+
+def test_slots_of_users_are_those_of_the_first_replication() -> None:
+    settings = PlaygroundSettings(
+        **ALONE, scenario="S4", users=4, horizon=150, replications=2, seed=3, mean_stay=20, mean_absence=10
+    )
+    messages = messages_of(settings)
+    (begin,) = (one for one in messages if one["kind"] == "users")
+    assert (begin["users"], begin["slots"], len(begin["channels"])) == (4, 150, 10)
+    assert (begin["policies"], begin["references"]) == (["user-random"], ["mp-random"])
+
+    found = [one for one in messages if one["kind"] == "slots"]
+    assert [one["first"] for one in found] == [1, *(one["last"] + 1 for one in found[:-1])]
+    assert found[-1]["last"] == 150
+
+    users = {"count": 4, "coordination": "none", "mean_stay": 20, "mean_absence": 10}
+    scenario = ib.scenario("S4", users=users)
+    run, reference = (start_run(scenario, ib.policy(name), 150, 3, 0) for name in ("user-random", "mp-random"))
+    assert isinstance(run, UsersRun)
+    absent = 0
+    for message in found:
+        slots, earned = message["policies"]["user-random"], message["references"]["mp-random"]
+        for i, t in enumerate(range(message["first"], message["last"] + 1)):
+            before, other = run.tally.now.copy(), reference.tally.now[0]
+            run.to(t)
+            reference.to(t)
+            good = run.path.good[np.arange(10), run.path.s]
+            assert message["busy"][i] == "".join("01"[not one] for one in good)
+            assert message["present"][i] == "".join("01"[int(one)] for one in run.presence.present)
+            assert slots["picks"][i] == run.tally.picks.tolist()
+            assert sum(slots["rewards"][i]) == pytest.approx(run.tally.now[0] - before[0], abs=1e-6)
+            assert earned[i] == pytest.approx(reference.tally.now[0] - other, abs=1e-6)
+            assert slots["switches"][i] == run.tally.now[6] - before[6]
+            absent += message["present"][i].count("0")
+    assert absent > 0
+
+
+def test_collisions_of_users_equal_those_of_simulate() -> None:
+    settings = PlaygroundSettings(**ALONE, perturbation="none", horizon=200, replications=3)
+    messages = messages_of(settings)
+    last = [message for message in messages if message["kind"] == "point"][-1]
+    scenario = ib.scenario("S1", perturbation="none", users={"coordination": "none"})
+    result = ib.simulate(scenario, "user-random", horizon=200, replications=3)
+    assert result.users is not None
+    assert list(last["users"]) == ["user-random"]
+    found = last["users"]["user-random"]
+    for name, values in (
+        ("collisions", result.users.collisions.sum(axis=1)),
+        ("switches", result.users.switches / 200),
+        ("messages", result.users.messages / 200),
+    ):
+        mean, half = student_t(values)
+        assert found[name] == pytest.approx([float(mean), float(half)], rel=1e-12, abs=1e-12), name
+    assert found["last_collision"] == result.users.last_collision.tolist()
+    assert last["curves"]["user-random"]["reward"][0] == pytest.approx(result.reward[:, -1].mean() / 200, rel=1e-12)
+    (bound,) = (one["reward"] for one in messages if one["kind"] == "bound")
+    assert bound == pytest.approx(float((result.regret("bound") + result.reward)[0, -1] / 200), rel=1e-9)
+
+
+def test_no_upper_bound_where_users_leave_and_no_slots_with_a_base_station() -> None:
+    short = {"horizon": 10, "replications": 1}
+    messages = messages_of(PlaygroundSettings(**ALONE, **short, mean_stay=20, mean_absence=10))
+    assert [one["reward"] for one in messages if one["kind"] == "bound"] == [None]
+    with_station = messages_of(PlaygroundSettings(policies=UCB, **short))
+    assert not {"users", "slots", "bound"} & {one["kind"] for one in with_station}
+    assert "present" not in next(
+        one for one in messages_of(PlaygroundSettings(**ALONE, **short)) if one["kind"] == "slots"
+    )
+
+
+def test_recorded_slots_are_limited_by_users_and_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 policies of 4 users and 10 channels: 18 entries per slot."""
+    monkeypatch.setattr(playground_slots, "MAX_ENTRIES", 18 * 30)
+    monkeypatch.setattr(playground_slots, "ENTRIES_PER_MESSAGE", 18 * 7)
+    messages = messages_of(PlaygroundSettings(**ALONE, users=4, horizon=1000, replications=1))
+    found = [one for one in messages if one["kind"] == "slots"]
+    assert found[-1]["last"] == 30
+    assert max(one["last"] - one["first"] + 1 for one in found) <= 7
+    assert [one for one in messages if one["kind"] == "point"][-1]["t"] == 1000
 
 
 def test_a_trace_is_replayed(tmp_path: Path) -> None:

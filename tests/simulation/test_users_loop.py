@@ -188,6 +188,24 @@ def test_random_users_collide_as_often_as_computed() -> None:
     assert abs(result.curves["user_collisions"][0, -1] / slots - 3 * (1 - alone)) < 5 * error
 
 
+def test_the_perturbation_model_of_a_user_is_used() -> None:
+    @ib.register_perturbation(name="always-one")
+    class AlwaysOne:
+        "1 in every slot."
+
+        bounds = (0.0, 1.0)
+
+        def draw(rng: Any, dimension: int, clear: float) -> list[float]:
+            return [1.0]
+
+        def value(theta: Any, x: Any) -> float:
+            return 1.0
+
+    additive: dict[str, Any] = {**FREE, "reward": "additive", "rewards": [[0.0, 1.0]] * 4}
+    assert value(run({}, scenario=additive, count=1), "reward") == 100
+    assert value(run({}, scenario={**additive, "perturbation": "always-one"}, count=1), "reward") == 0
+
+
 def test_sensing_errors_are_those_of_the_channel() -> None:
     errors = {"missed": 0.0, "false_alarm": 1.0 - 1e-12}
     found = run({}, scenario={**FREE, "sensing_errors": errors}, count=1)

@@ -1,5 +1,7 @@
 """The class Trace: constructors, selection, thresholds, files."""
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,15 @@ def test_the_file_is_readable_without_the_package(tmp_path: Path) -> None:
     assert list(table.columns) == ["slot", "busy_0", "busy_1", "power_0", "power_1"]
     assert table.busy_1.tolist() == [True, False]
     assert table.slot.tolist() == [1, 2]
+
+
+def test_a_trace_is_pickled_and_not_copied() -> None:
+    trace = ib.Trace.from_arrays(reward=[[0.2, 0.9], [0.7, 0.1]], channel_names=["a", "b"])
+    assert copy.deepcopy(trace) is trace
+    again = pickle.loads(pickle.dumps(trace))
+    assert again.metadata == trace.metadata
+    for name in ("busy", "reward", "power", "contexts"):
+        assert np.array_equal(getattr(again, name), getattr(trace, name)), name
 
 
 def test_a_trace_is_immutable() -> None:

@@ -230,7 +230,7 @@ def cache_folder() -> Path | None:
     import numba
 
     versions = (platform.python_version(), np.__version__, numba.__version__, llvmlite.__version__)
-    key = hashlib.sha256("\0".join((source_hash("allocator"), *versions)).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\0".join((source_hash("allocator", "environments"), *versions)).encode()).hexdigest()[:16]
     try:
         root = _cache_root() / "compiled"
         (root / key).mkdir(parents=True, exist_ok=True)

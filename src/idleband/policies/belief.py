@@ -43,6 +43,13 @@ def init(setup: Setup) -> State:
 
 @jit
 def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
+    fill_indices(setup, state, slot)
+    return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
+
+
+@jit
+def fill_indices(setup: Setup, state: State, slot: Slot) -> None:
+    """Write the index of every channel in this slot, with new draws of some channels."""
     belief_state.carry(setup, state.chains, slot)
     for k in range(setup.K):
         if belief_state.redrawn(setup, state.chains, k, slot.t):
@@ -52,16 +59,19 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
                 share = beta(slot.rng, state.successes[k, s], state.failures[k, s])
                 state.pays[k, s] = setup.low + (setup.high - setup.low) * share
         slot.indices[k] = belief_state.play_index(setup, state.chains, k, slot.sensed[k], state.pays)
-    return top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
 
 
 @jit
 def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
-    k, s, r = feedback.channel, feedback.state, feedback.reward
-    belief_state.observe(setup, state.chains, k, s, slot.t)
+    belief_state.observe(setup, state.chains, feedback.channel, feedback.state, slot.t)
+    learn_reward(setup, state, feedback.channel, feedback.state, to_unit(setup, feedback.reward), slot.t)
+
+
+@jit
+def learn_reward(setup: Setup, state: State, k: int, s: int, share: float, t: int) -> None:
+    """Learn from a reward, rescaled to [0, 1], that channel k paid in state s."""
     if setup.params.forget > 0.0:
-        fade(setup, state, k, slot.t)
-    share = to_unit(setup, r)
+        fade(setup, state, k, t)
     state.successes[k, s] += share
     state.failures[k, s] += 1.0 - share
 
@@ -76,6 +86,16 @@ def fade(setup: Setup, state: State, k: int, t: int) -> None:
     for s in range(setup.states[k]):
         state.successes[k, s] = 1.0 + keep * (state.successes[k, s] - 1.0)
         state.failures[k, s] = 1.0 + keep * (state.failures[k, s] - 1.0)
+
+
+@jit
+def reset(setup: Setup, state: State) -> None:
+    """Return to the state that `init` returns."""
+    belief_state.reset_chains(setup, state.chains)
+    state.successes[:] = 1.0
+    state.failures[:] = 1.0
+    state.pays[:] = 0.0
+    state.since[:] = 0.0
 
 
 @jit

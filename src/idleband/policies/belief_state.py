@@ -38,6 +38,7 @@ Redraw = Annotated[int, AtLeast(1, 10**9), "slots between two draws of a channel
 LookAhead = Annotated[bool, "rank by the Whittle index, which includes the value of observing the state (two states)"]
 Forget = Annotated[float, AtLeast(0.0), "slots after which an observation has weight 1/e; 0: no forgetting"]
 
+UNIFORM_SPREAD = (math.sqrt(2.0), 0.0, math.sqrt(2.0))  # of two uniform priors, in logits
 FRESH = 1.02  # factor by which observations grow before a posterior is recomputed
 STALE = 0.125  # fraction of `forget` after which a posterior is recomputed
 MAX_BELIEF_STEPS = (
@@ -78,8 +79,7 @@ def new_chains(setup: Setup) -> Chains:
         due=np.zeros(K),
         since=np.zeros(K),
         mode=np.zeros((K, 2)),
-        # Of two uniform priors, in logits.
-        spread=np.tile([math.sqrt(2.0), 0.0, math.sqrt(2.0)], (K, 1)),
+        spread=np.tile(UNIFORM_SPREAD, (K, 1)),
         P=np.repeat(belief[:, None, :], S, axis=1),
         belief=belief.copy(),
         at=np.zeros(K, np.int64),
@@ -87,6 +87,28 @@ def new_chains(setup: Setup) -> Chains:
         ages=two_state_chain.AGES.copy(),
         room=np.zeros(S),
     )
+
+
+@jit
+def reset_chains(setup: Setup, chains: Chains) -> None:
+    """Return to what `new_chains` returns."""
+    chains.last_observation.state[:] = NEVER
+    chains.last_observation.slot[:] = 0
+    chains.pairs[:] = 0.0
+    chains.rows[:] = 0.0
+    chains.seen[:] = 0.0
+    chains.due[:] = 0.0
+    chains.since[:] = 0.0
+    chains.mode[:] = 0.0
+    chains.at[:] = 0
+    chains.begun[:] = -1
+    for k in range(setup.K):
+        chains.spread[k, 0], chains.spread[k, 1], chains.spread[k, 2] = UNIFORM_SPREAD
+        for i in range(setup.h.shape[1]):
+            share = 1.0 / setup.states[k] if i < setup.states[k] else 0.0
+            chains.belief[k, i] = share
+            for j in range(setup.h.shape[1]):
+                chains.P[k, j, i] = share
 
 
 @jit

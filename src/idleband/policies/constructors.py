@@ -9,6 +9,7 @@ from idleband.policies.registry import ConfiguredPolicy, policy
 
 __all__ = [
     "C2UCB",
+    "DPE1",
     "DSEE",
     "GLRKLUCB",
     "MPDUCB",
@@ -22,8 +23,13 @@ __all__ = [
     "MPTS",
     "MPUCB",
     "RCAM",
+    "SICMMAB",
+    "BeliefBeacons",
+    "BeliefGroups",
+    "DSEEUsers",
     "DynamicMusicalChairs",
     "Exp3M",
+    "GameOfThrones",
     "Genie",
     "LBTRandom",
     "LBTSticky",
@@ -2152,11 +2158,19 @@ def RhoRand() -> ConfiguredPolicy:
     return policy("rho-rand")
 
 
-def RandTopM() -> ConfiguredPolicy:
+def RandTopM(
+    *,
+    collision_first: bool = True,
+) -> ConfiguredPolicy:
     """KL-UCB: a random one of the M best channels.
 
     Policy `randtopm`. For a single user without a base station. Needs: number of users, collisions.
 
+    Parameters
+    ----------
+    collision_first : bool
+        Without a seat, move to any of the M best after every collision. Default: True.
+
     Returns
     -------
     ConfiguredPolicy
@@ -2168,17 +2182,28 @@ def RandTopM() -> ConfiguredPolicy:
     Examples
     --------
     >>> import idleband as ib
-    >>> ib.policies.RandTopM()
-    ConfiguredPolicy(randtopm)
+    >>> ib.policies.RandTopM(collision_first=False)
+    ConfiguredPolicy(randtopm collision_first=false)
     """
-    return policy("randtopm")
+    return policy(
+        "randtopm",
+        collision_first=collision_first,
+    )
 
 
-def MCTopM() -> ConfiguredPolicy:
+def MCTopM(
+    *,
+    collision_first: bool = False,
+) -> ConfiguredPolicy:
     """KL-UCB: one of the M best channels, kept after a slot without a collision.
 
     Policy `mctopm`. For a single user without a base station. Needs: number of users, collisions.
 
+    Parameters
+    ----------
+    collision_first : bool
+        Without a seat, move to any of the M best after every collision. Default: False.
+
     Returns
     -------
     ConfiguredPolicy
@@ -2190,10 +2215,13 @@ def MCTopM() -> ConfiguredPolicy:
     Examples
     --------
     >>> import idleband as ib
-    >>> ib.policies.MCTopM()
-    ConfiguredPolicy(mctopm)
+    >>> ib.policies.MCTopM(collision_first=True)
+    ConfiguredPolicy(mctopm collision_first=true)
     """
-    return policy("mctopm")
+    return policy(
+        "mctopm",
+        collision_first=collision_first,
+    )
 
 
 def MusicalChairs(
@@ -2271,4 +2299,251 @@ def DynamicMusicalChairs(
         "dynamic-musical-chairs",
         learning=learning,
         epoch=epoch,
+    )
+
+
+def SICMMAB() -> ConfiguredPolicy:
+    """Explore in turn, tell the sums by collisions.
+
+    Policy `sic-mmab`. For a single user without a base station. Needs: horizon, collisions, slots in which all channels
+    are available.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Boursier and Perchet, "SIC-MMAB: synchronisation involves communication in multiplayer multi-armed bandits", NeurIPS
+    2019.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.SICMMAB()
+    ConfiguredPolicy(sic-mmab)
+    """
+    return policy("sic-mmab")
+
+
+def DPE1() -> ConfiguredPolicy:
+    """A leader explores and tells the best channels by collisions.
+
+    Policy `dpe1`. For a single user without a base station. Needs: collisions, slots in which all channels are
+    available.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Wang, Proutiere, Ariu, Jedra and Russo, "Optimal algorithms for multiplayer multi-armed bandits", AISTATS 2020.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.DPE1()
+    ConfiguredPolicy(dpe1)
+    """
+    return policy("dpe1")
+
+
+def GameOfThrones(
+    *,
+    c1: int = 200,
+    c2: int = 500,
+    c3: int = 1000,
+    d: float = 1.0,
+    epsilon: float = 0.01,
+    c: float = 1.0,
+) -> ConfiguredPolicy:
+    """A game finds an assignment for unequal users.
+
+    Policy `game-of-thrones`. For a single user without a base station. Needs: collisions.
+
+    Parameters
+    ----------
+    c1 : int
+        Slots of exploration in the first epoch. Must be a whole number of at least 1, at most 1e+09. Default: 200.
+    c2 : int
+        Slots of the game in the first epoch. Must be a whole number of at least 1, at most 1e+09. Default: 500.
+    c3 : int
+        Half the slots of exploitation in the first epoch. Must be a whole number of at least 1, at most 1e+09. Default:
+        1000.
+    d : float
+        Both of the first grow as n^d with the epoch n. Must be a finite number of at least 0, at most 10. Default: 1.0.
+    epsilon : float
+        How often users try other channels in the game. Must be a finite number of at least 1e-09, at most 1. Default:
+        0.01.
+    c : float
+        A content user does so with probability epsilon^c. Must be a finite number of at least 0, at most 1000. Default:
+        1.0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Bistritz and Leshem, "Distributed multi-player bandits: a game of thrones approach", NeurIPS 2018.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.GameOfThrones(c1=400)
+    ConfiguredPolicy(game-of-thrones c1=400)
+    """
+    return policy(
+        "game-of-thrones",
+        c1=c1,
+        c2=c2,
+        c3=c3,
+        d=d,
+        epsilon=epsilon,
+        c=c,
+    )
+
+
+def DSEEUsers(
+    *,
+    D: float = 10.0,
+) -> ConfiguredPolicy:
+    """Exploration and exploitation in turn, in growing epochs.
+
+    Policy `dsee-users`. For a single user without a base station. Needs: collisions, slots in which all channels are
+    available.
+
+    Parameters
+    ----------
+    D : float
+        Explore while each channel was explored in at most D ln t slots. Must be a finite number of at least 0. Default:
+        10.0.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    References
+    ----------
+    Liu, Liu and Zhao, "Learning in a changing world: restless multiarmed bandit with unknown dynamics", IEEE
+    Transactions on Information Theory 59(3), 2013.
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.DSEEUsers(D=5.0)
+    ConfiguredPolicy(dsee-users D=5)
+    """
+    return policy(
+        "dsee-users",
+        D=D,
+    )
+
+
+def BeliefBeacons(
+    *,
+    redraw: int = 10,
+    look_ahead: bool = True,
+    forget: float = 0.0,
+    common_seed: int = 0,
+    rewards: int = 10,
+) -> ConfiguredPolicy:
+    """Mp-belief of all users together, by one control bit per slot.
+
+    Policy `belief-beacons`. For a single user without a base station. Needs: states of own channels, collisions,
+    control bits, slots in which all channels are available.
+
+    Parameters
+    ----------
+    redraw : int
+        Slots between two draws of a channel's transition probabilities. Must be a whole number of at least 1, at most
+        1e+09. Default: 10.
+    look_ahead : bool
+        Rank by the Whittle index, which includes the value of observing the state (two states). Default: True.
+    forget : float
+        Slots after which an observation has weight 1/e; 0: no forgetting. Must be a finite number of at least 0.
+        Default: 0.0.
+    common_seed : int
+        Seed of the random stream that all users agree on. Must be a whole number of at least 0, at most 4.61169e+18.
+        Default: 0.
+    rewards : int
+        Slots between two slots for rewards, if they are perturbed. Must be a whole number of at least 2, at most 1e+09.
+        Default: 10.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.BeliefBeacons(redraw=20)
+    ConfiguredPolicy(belief-beacons redraw=20)
+    """
+    return policy(
+        "belief-beacons",
+        redraw=redraw,
+        look_ahead=look_ahead,
+        forget=forget,
+        common_seed=common_seed,
+        rewards=rewards,
+    )
+
+
+def BeliefGroups(
+    *,
+    redraw: int = 50,
+    look_ahead: bool = True,
+    forget: float = 0.0,
+    look: int = 300,
+    guests: bool = True,
+    margin: float = 0.05,
+    harm: float = 0.7,
+) -> ConfiguredPolicy:
+    """Belief over a group of channels per user, announced by collisions.
+
+    Policy `belief-groups`. For a single user without a base station. Needs: states of own channels, collisions, slots
+    in which all channels are available.
+
+    Parameters
+    ----------
+    redraw : int
+        Slots between two draws of a channel's transition probabilities. Must be a whole number of at least 1, at most
+        1e+09. Default: 50.
+    look_ahead : bool
+        Rank by the Whittle index, which includes the value of observing the state (two states). Default: True.
+    forget : float
+        Slots after which an observation has weight 1/e; 0: no forgetting. Must be a finite number of at least 0.
+        Default: 0.0.
+    look : int
+        Slots of sweeping over all channels before the first partition. Must be a whole number of at least 4, at most
+        1e+09. Default: 300.
+    guests : bool
+        Whether users play channels of other groups that seem to be free. Default: True.
+    margin : float
+        What such a play must be expected to earn in addition. Must be a finite number of at least 0. Default: 0.05.
+    harm : float
+        Weight of the reward that another user loses by such a play. Must be a finite number of at least 0. Default:
+        0.7.
+
+    Returns
+    -------
+    ConfiguredPolicy
+
+    Examples
+    --------
+    >>> import idleband as ib
+    >>> ib.policies.BeliefGroups(redraw=100)
+    ConfiguredPolicy(belief-groups redraw=100)
+    """
+    return policy(
+        "belief-groups",
+        redraw=redraw,
+        look_ahead=look_ahead,
+        forget=forget,
+        look=look,
+        guests=guests,
+        margin=margin,
+        harm=harm,
     )

@@ -128,8 +128,10 @@ CONTEXTS_SEEN, PARAMETERS, STATES_SEEN = "contexts", "parameters", "all states"
 # Of policies of single users. What they observe and send must be allowed by the scenario.
 USERS_KNOWN, HORIZON_KNOWN = "number of users", "horizon"
 OWN_STATES_SEEN, COLLISIONS_SEEN, CONTROL_BITS = "states of own channels", "collisions", "control bits"
+ALL_AVAILABLE = "slots in which all channels are available"
 KNOWLEDGE = (
     CONTEXTS_SEEN, PARAMETERS, STATES_SEEN, USERS_KNOWN, HORIZON_KNOWN, OWN_STATES_SEEN, COLLISIONS_SEEN, CONTROL_BITS,
+    ALL_AVAILABLE,
 )  # fmt: skip
 
 

@@ -36,15 +36,22 @@ from idleband.policies import (
 from idleband.policies.configured import ConfiguredPolicy as ConfiguredPolicy
 from idleband.policies.configured import split_parameters
 from idleband.policies.decentralised import (
+    belief_beacons,
+    belief_groups,
+    dpe1,
+    dsee_users,
+    game_of_thrones,
     musical_chairs,
     rho_rand,
     selfish,
+    sic_mmab,
     top_m_users,
     user_lbt,
     user_random,
 )
 from idleband.policies.parameters import public_name
 from idleband.policies.protocol import (
+    ALL_AVAILABLE,
     COLLISIONS_SEEN,
     CONTEXTS_SEEN,
     CONTROL_BITS,
@@ -219,6 +226,7 @@ POLICIES: dict[str, Policy] = {
 # Policies of single users without a base station, who observe what scenario.users.observes says.
 _COLLISIONS = frozenset([COLLISIONS_SEEN])
 _COLLISIONS_AND_USERS = _COLLISIONS | frozenset([USERS_KNOWN])
+_START = _COLLISIONS | frozenset([ALL_AVAILABLE])  # with a start phase
 
 
 def _of_user(name: str, module: Any, knows: frozenset[str], description: str, reference: str, **preset: Any) -> Policy:
@@ -249,7 +257,7 @@ DECENTRALISED: dict[str, Policy] = {
         ),
         _of_user(
             "randtopm", top_m_users, _COLLISIONS_AND_USERS, "KL-UCB: a random one of the M best channels",
-            "Besson and Kaufmann, ALT 2018", chairs=False,
+            "Besson and Kaufmann, ALT 2018", chairs=False, collision_first=True,
         ),
         _of_user(
             "mctopm", top_m_users, _COLLISIONS_AND_USERS,
@@ -264,6 +272,31 @@ DECENTRALISED: dict[str, Policy] = {
             "dynamic-musical-chairs", musical_chairs, _COLLISIONS,
             "musical chairs that begin again in every epoch",
             "Rosenski, Shamir and Szlak, ICML 2016", epoch=20_000,
+        ),
+        _of_user(
+            "sic-mmab", sic_mmab, _START | frozenset([HORIZON_KNOWN]), "explore in turn, tell the sums by collisions",
+            "Boursier and Perchet, NeurIPS 2019",
+        ),
+        _of_user(
+            "dpe1", dpe1, _START, "a leader explores and tells the best channels by collisions",
+            "Wang, Proutiere, Ariu, Jedra and Russo, AISTATS 2020",
+        ),
+        _of_user(
+            "game-of-thrones", game_of_thrones, _COLLISIONS, "a game finds an assignment for unequal users",
+            "Bistritz and Leshem, NeurIPS 2018",
+        ),
+        _of_user(
+            "dsee-users", dsee_users, _START, "exploration and exploitation in turn, in growing epochs",
+            "Liu, Liu and Zhao, IEEE-IT 2013",
+        ),
+        # Ours, which follow the states of channels.
+        _of_user(
+            "belief-beacons", belief_beacons, _START | frozenset([OWN_STATES_SEEN, CONTROL_BITS]),
+            "mp-belief of all users together, by one control bit per slot", _OURS,
+        ),
+        _of_user(
+            "belief-groups", belief_groups, _START | frozenset([OWN_STATES_SEEN]),
+            "belief over a group of channels per user, announced by collisions", _OURS,
         ),
     )
 }  # fmt: skip

@@ -49,6 +49,11 @@ class Contexts:
         return self.kind != "recorded" and self.margin == "uniform"
 
     @property
+    def bounded(self) -> bool:
+        """Whether all entries lie in [0, 1]."""
+        return not (self.kind == "ar1" and self.margin == "normal")
+
+    @property
     def independent(self) -> bool:
         """Whether contexts are independent from slot to slot."""
         return self.kind == "uniform"

@@ -474,6 +474,12 @@ class Scenario:
     def __hash__(self) -> int:
         return hash((self.name, self.K, self.users, self.dimension))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "kept"}  # is found again
+
+    def __deepcopy__(self, memo: object) -> "Scenario":
+        return self  # it is immutable
+
 
 Arguments = TypeVarTuple("Arguments")
 Found = TypeVar("Found")

@@ -22,6 +22,7 @@ from idleband.service.problems import HTTPProblem, encode
 MAX_RUNS = 2  # at the same time
 RUN_TIMEOUT = 600.0  # seconds
 NICENESS = 10
+MAX_LINE = 2**20  # bytes of a message of a worker
 
 
 class Playground:
@@ -65,7 +66,7 @@ class Playground:
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "idleband.service.playground_worker", text, *([trace.path] if trace else []),
-                stdout=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL, limit=MAX_LINE,
             )  # fmt: skip
             self._running.add(process)
             os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)

@@ -1,12 +1,14 @@
 """Response structures of the playground: what a run can be made of."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from idleband.policies.registry import POLICIES
+from idleband.policies.protocol import Policy
+from idleband.policies.registry import DECENTRALISED, POLICIES
 from idleband.scenario.presets import PRESETS
+from idleband.scenario.uncoordinated import COLLISION, MAX_CONTROL_BITS, OBSERVES
 from idleband.service.messages import ParameterValue
 from idleband.service.playground_settings import (
     DWELL,
@@ -18,6 +20,7 @@ from idleband.service.playground_settings import (
     MAX_SLOTS,
     MAX_WORK,
     WORK_CHANNELS,
+    WORK_USERS,
     OfferedTrace,
     model_names,
 )
@@ -49,6 +52,8 @@ class PlaygroundLimits(Struct):
     noise: float
     work: Annotated[int, Meta(description="slots over all policies and replications")]
     work_channels: Annotated[int, Meta(description="with more channels than this, less work in proportion")]
+    work_users: Annotated[int, Meta(description="with more users than this and no base station, less in proportion")]
+    control_bits: int
 
 
 class PlaygroundParameter(Struct):
@@ -72,7 +77,12 @@ class PlaygroundOptions(Struct):
     perturbations: list[str]
     dwell: Annotated[list[str], Meta(description="distributions of dwell times")]
     limits: PlaygroundLimits
-    policies: list[PlaygroundPolicy]
+    policies: Annotated[list[PlaygroundPolicy], Meta(description="of base stations")]
+    decentralised: Annotated[
+        list[PlaygroundPolicy], Meta(description="policies of single users without a base station")
+    ]
+    collision: Annotated[list[str], Meta(description="who earns the reward of a collision between users")]
+    observes: Annotated[list[str], Meta(description="what a user observes")]
 
 
 def options(traces: Iterable[OfferedTrace]) -> PlaygroundOptions:
@@ -91,25 +101,35 @@ def options(traces: Iterable[OfferedTrace]) -> PlaygroundOptions:
             noise=MAX_NOISE,
             work=MAX_WORK,
             work_channels=WORK_CHANNELS,
+            work_users=WORK_USERS,
+            control_bits=MAX_CONTROL_BITS,
         ),
-        policies=[
-            PlaygroundPolicy(
-                name,
-                one.description,
-                [
-                    PlaygroundParameter(
-                        name=p.name,
-                        default=p.default,
-                        kind="word" if hasattr(p.bound, "words") else p.kind.__name__,
-                        words=list(getattr(p.bound, "words", ())),
-                        allowed=p.allowed,
-                        meaning=p.meaning,
-                    )
-                    for p in one.parameters.values()
-                    if p.name not in one.fixed
-                ],
-            )
-            for name, one in POLICIES.items()
-            if one.source is None
-        ],
+        policies=_offered(POLICIES),
+        decentralised=_offered(DECENTRALISED),
+        collision=list(COLLISION),
+        observes=list(OBSERVES),
     )
+
+
+def _offered(policies: Mapping[str, Policy]) -> list[PlaygroundPolicy]:
+    """Return the policies of the package with the parameters that can be set."""
+    return [
+        PlaygroundPolicy(
+            name,
+            one.description,
+            [
+                PlaygroundParameter(
+                    name=p.name,
+                    default=p.default,
+                    kind="word" if hasattr(p.bound, "words") else p.kind.__name__,
+                    words=list(getattr(p.bound, "words", ())),
+                    allowed=p.allowed,
+                    meaning=p.meaning,
+                )
+                for p in one.parameters.values()
+                if p.name not in one.fixed
+            ],
+        )
+        for name, one in policies.items()
+        if one.source is None
+    ]

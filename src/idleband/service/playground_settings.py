@@ -8,18 +8,21 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Meta, Struct
 
 from idleband.errors import InputError, counted
-from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
+from idleband.policies.registry import DECENTRALISED, ConfiguredPolicy, all_policies, policy
 from idleband.scenario.build import scenario as make_scenario
 from idleband.scenario.perturbation import PERTURBATION_MODELS
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.scenario import Scenario
+from idleband.scenario.uncoordinated import COORDINATION
 from idleband.service.messages import ParameterValue
+from idleband.simulation.users_run import check_coordination
 from idleband.trace.parquet import TraceFile
 
 MAX_POLICIES, MAX_REPLICATIONS, MAX_SLOTS, MAX_CHANNELS = 6, 10, 10**6, 50
 MAX_TRACE_CHANNELS = 1000
 MAX_WORK = 2 * 10**7  # slots of all policies and replications together, with up to WORK_CHANNELS channels
 WORK_CHANNELS = 10  # with more channels, fewer slots are allowed in proportion
+WORK_USERS = 5  # without a base station, with more users fewer slots are allowed in proportion
 MIN_SLOTS, DEFAULT_SLOTS = 10, 20_000
 
 # Distributions of dwell times; their means are those of the chains.
@@ -31,6 +34,9 @@ DWELL: Mapping[str, dict[str, Any] | None] = {
 MAX_SENSING_ERROR = 0.3
 MAX_NOISE = 0.5  # every perturbation model can have P(n < 1) = 0.7 with it
 SHOCKS = {"start": 0.005, "end": 0.05, "share": 0.8}
+
+STATION, NO_STATION = COORDINATION
+USERS_SETTINGS = ("collision", "observes", "control_bits", "mean_stay", "mean_absence")  # of scenario.users
 
 Probabilities = float | list[float]  # one value for all channels, or one per channel
 
@@ -56,6 +62,13 @@ class PlaygroundSettings(Struct, forbid_unknown_fields=True, kw_only=True):
     shocks: bool = False
     regime_change: bool = False  # in the middle of the run channels exchange their chains in reverse order
     users: Annotated[int, Meta(ge=1, le=MAX_TRACE_CHANNELS)] = 5
+    coordination: str = STATION  # "none": users choose channels themselves
+    # Only without a base station, with the defaults of scenario.users.
+    collision: str | None = None
+    observes: str | None = None
+    control_bits: int | None = None
+    mean_stay: float | None = None
+    mean_absence: float | None = None
     policies: Annotated[list[PolicyChoice], Meta(min_length=1, max_length=MAX_POLICIES)]
     horizon: Annotated[int, Meta(ge=MIN_SLOTS, le=MAX_SLOTS)] | None = None  # None: that of the trace, or 20,000
     replications: Annotated[int, Meta(ge=1, le=MAX_REPLICATIONS)] = 3
@@ -120,7 +133,7 @@ def check(settings: PlaygroundSettings, traces: Mapping[str, OfferedTrace]) -> O
     if trace is None:
         build(settings, traces)
         return None
-    _policies(settings)
+    configured = _policies(settings)
     _horizon_of(settings, trace.channels, trace)
     _check_choice(settings.perturbation, "perturbation", model_names())
     for field in ("channels", "p01", "p10"):
@@ -130,6 +143,8 @@ def check(settings: PlaygroundSettings, traces: Mapping[str, OfferedTrace]) -> O
         if getattr(settings, field) != default:
             raise InputError(f"{field}: must be left out; the trace {trace.name} defines the states of the channels")
     _check_users(settings.users, trace.channels)
+    alike = [0.5] * trace.channels  # stands for the trace, which is not read
+    _check_coordination(make_scenario(name=trace.name, p01=alike, p10=alike, users=_users(settings)), configured)
     return trace
 
 
@@ -140,13 +155,15 @@ def build(settings: PlaygroundSettings, traces: Mapping[str, OfferedTrace]) -> P
     if trace is not None:
         check(settings, traces)
         scenario = make_scenario(
-            trace.path, name=trace.name, users=settings.users, perturbation=_perturbation(settings),
+            trace.path, name=trace.name, users=_users(settings), perturbation=_perturbation(settings),
             sensing_errors=_sensing_errors(settings),
         )  # fmt: skip
     else:
         _check_choice(settings.perturbation, "perturbation", model_names())
         scenario = _scenario(settings)
-    return PlaygroundRun(scenario, _policies(settings), _horizon_of(settings, scenario.K, trace))
+    configured = _policies(settings)
+    _check_coordination(scenario, configured)
+    return PlaygroundRun(scenario, configured, _horizon_of(settings, scenario.K, trace))
 
 
 def _check_choice(value: str, field: str, allowed: Sequence[str]) -> None:
@@ -155,13 +172,23 @@ def _check_choice(value: str, field: str, allowed: Sequence[str]) -> None:
 
 
 def _policies(settings: PlaygroundSettings) -> list[ConfiguredPolicy]:
+    known = all_policies()
     for choice in settings.policies:
-        if choice.name not in POLICIES or POLICIES[choice.name].source is not None:
+        if choice.name not in known or known[choice.name].source is not None:
             raise InputError(f"policy = {choice.name!r}: must be the name of a policy of the package")
     configured = [policy(choice.name, **choice.parameters) for choice in settings.policies]
     if len({one.label for one in configured}) < len(configured):
         raise InputError("policies: each policy may be given once")
     return configured
+
+
+def _check_coordination(scenario: Scenario, policies: Sequence[ConfiguredPolicy]) -> None:
+    """Raise InputError if a policy does not fit the users, or if without a base station none is of single users."""
+    for configured in policies:
+        check_coordination(scenario, configured.policy)
+    if scenario.uncoordinated is not None and not any(configured.policy.decentralised for configured in policies):
+        allowed = ", ".join(name for name, one in DECENTRALISED.items() if one.source is None)
+        raise InputError(f"policies: without a base station at least one must be a policy of single users: {allowed}")
 
 
 def _horizon_of(settings: PlaygroundSettings, channels: int, trace: OfferedTrace | None = None) -> int:
@@ -171,17 +198,21 @@ def _horizon_of(settings: PlaygroundSettings, channels: int, trace: OfferedTrace
         horizon = DEFAULT_SLOTS if trace is None else trace.horizon
     work = len(settings.policies) * settings.replications * horizon
     limit = MAX_WORK * WORK_CHANNELS // max(WORK_CHANNELS, channels)
+    sizes = f"{channels} channels"
+    if settings.coordination == NO_STATION and settings.users > WORK_USERS:
+        limit = limit * WORK_USERS // settings.users
+        sizes += f" and {settings.users} users without a base station"
     if work > limit:
         raise InputError(
             f"horizon = {horizon}: {work:,} slots over all policies and replications; must be at most"
-            f" {limit:,} with {channels} channels; choose fewer slots, policies or replications"
+            f" {limit:,} with {sizes}; choose fewer slots, policies or replications"
         )
     return horizon
 
 
 def _scenario(settings: PlaygroundSettings) -> Scenario:
     changes: dict[str, Any] = {
-        "users": settings.users, "perturbation": _perturbation(settings), "sensing_errors": _sensing_errors(settings),
+        "users": _users(settings), "perturbation": _perturbation(settings), "sensing_errors": _sensing_errors(settings),
     }  # fmt: skip
     if settings.shocks:
         changes["shocks"] = SHOCKS
@@ -207,6 +238,14 @@ def _scenario(settings: PlaygroundSettings) -> Scenario:
     middle = _horizon_of(settings, scenario.K) // 2 + 1
     regimes = {"p01": [p01, p01[::-1]], "p10": [p10, p10[::-1]], "at": [middle]}
     return make_scenario(name=name, regimes=regimes, **changes)
+
+
+def _users(settings: PlaygroundSettings) -> int | dict[str, Any]:
+    """Return the users as a scenario takes them, which refuses what is not used with a base station."""
+    given = {name: getattr(settings, name) for name in USERS_SETTINGS if getattr(settings, name) is not None}
+    if settings.coordination == STATION and not given:
+        return settings.users
+    return {"count": settings.users, "coordination": settings.coordination, **given}
 
 
 def _perturbation(settings: PlaygroundSettings) -> dict[str, Any]:

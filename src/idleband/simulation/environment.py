@@ -5,6 +5,8 @@ It does not depend on the policy. All state is kept in arrays, so that a caller 
 
 from typing import NamedTuple
 
+import numpy as np
+
 from idleband.arrays import Flags, Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng
@@ -12,7 +14,7 @@ from idleband.scenario.channel_process import ChannelProcess, enter_states, next
 from idleband.scenario.contexts import ContextProcess, next_contexts
 from idleband.scenario.noise import add_noise
 from idleband.scenario.perturbation import perturb
-from idleband.scenario.reward import expected_noisy_reward, expected_reward
+from idleband.scenario.reward import expected_noisy_reward, expected_reward, reward
 from idleband.scenario.sensing_errors import observe_states
 
 
@@ -102,3 +104,39 @@ def state_reward(path: SamplePath, k: int, s: int) -> float:
     if path.process.playback.rewards.shape[0] > 0:
         return path.process.playback.rewards[playback_row(path.process), k]
     return path.h[k, s]
+
+
+@jit
+def sensed_states(sensing: bool, errors: bool, s: Ints, observed: Ints, hidden: Ints) -> Ints:
+    """Return the states that are observed before channels are selected: of no channel, or of all, perhaps with errors.
+
+    The arrays are arguments because compiled code cannot return arrays of other origin.
+    """
+    if not sensing:
+        return hidden
+    if errors:
+        return observed
+    return s
+
+
+@jit
+def play(
+    path: SamplePath, k: int, t: int, last_pick: Ints, measured: bool, slot_reward: float
+) -> tuple[float, bool, int, float, float]:
+    """Play channel k in slot t; return the reward of the slot with it, whether it is good, and its feedback.
+
+    The feedback is the observed state, the reward and the perturbation. Costs of sensing and switching are not part of
+    it. `last_pick` contains the slot in which each channel was played last.
+    """
+    switches = path.switching_cost > 0.0 and t > 1 and last_pick[k] != t - 1
+    last_pick[k] = t
+    s = path.s[k]
+    good = path.good[k, s]
+    r = reward(path.reward, state_reward(path, k, s), good, path.n[k])
+    slot_reward += path.factor * r
+    if switches:
+        slot_reward -= path.switching_cost
+    if path.errors:  # the reward that belongs to the observed state
+        s = path.observed[k]
+        r = reward(path.reward, state_reward(path, k, s), path.good[k, s], path.n[k])
+    return slot_reward, good, s, r, path.n[k] if measured else np.nan

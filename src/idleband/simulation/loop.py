@@ -7,15 +7,13 @@ and be interrupted. Neither allocates memory.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from idleband.arrays import Flags, Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import Rng
 from idleband.kernels.selection import gather, mth_largest, top_sum
 from idleband.policies.protocol import Feedback, Setup, Slot
 from idleband.scenario.reward import reward
-from idleband.simulation.environment import SamplePath, advance, enter, state_reward
+from idleband.simulation.environment import SamplePath, advance, enter, play, sensed_states, state_reward
 
 TIE = 1e-12  # values closer than this are equal: a play is sub-optimal only if M channels are better by more
 
@@ -86,9 +84,8 @@ def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, firs
     contextual, collisions = tally.now[3], tally.now[4]
     earned_carry, table_carry = tally.carry[0], tally.carry[1]
     cursor = tally.cursor[0]
-    sensed = path.s if tally.sensing else tally.hidden_states
-    if tally.sensing and path.errors and not tally.sees_states:
-        sensed = path.observed
+    errors = path.errors and not tally.sees_states
+    sensed = sensed_states(tally.sensing, errors, path.s, path.observed, tally.hidden_states)
     n = path.n if tally.sees_perturbations else tally.hidden_perturbations
     if tally.sees_perturbations and not tally.sees_states and path.noise > 0.0:
         n = path.f
@@ -109,23 +106,12 @@ def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, firs
             k = tally.picks[i]
             if k < 0 or k >= setup.K or not available[k] or tally.last_pick[k] == t:
                 return t
-            switches = path.switching_cost > 0.0 and t > 1 and tally.last_pick[k] != t - 1
-            tally.last_pick[k] = t
-            s = path.s[k]
-            good = path.good[k, s]
-            r = reward(path.reward, state_reward(path, k, s), good, path.n[k])
-            slot_reward += path.factor * r
-            if switches:
-                slot_reward -= path.switching_cost
+            slot_reward, good, s, r, measured = play(path, k, t, tally.last_pick, setup.measured, slot_reward)
             slot_table -= tally.table_mean[k]
             static += tally.static_worse[row, k]
             contextual += path.expected[k] < best_mth
             collisions += not good
             tally.plays[k] += 1
-            measured = path.n[k] if setup.measured else np.nan
-            if path.errors:  # the reward that belongs to the observed state
-                s = path.observed[k]
-                r = reward(path.reward, state_reward(path, k, s), path.good[k, s], path.n[k])
             update(setup, state, slot, Feedback(k, s, r, measured, 0))
         earned, earned_carry = add(earned, earned_carry, slot_reward)
         table, table_carry = add(table, table_carry, slot_table)

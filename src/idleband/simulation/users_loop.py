@@ -77,8 +77,10 @@ def no_signal(setup: Setup, state: Any, slot: Slot, minislots: Ints) -> None:
 
 @jit
 def begin_slot(path: SamplePath, tally: UsersTally, available: Flags) -> float:
-    """Advance the path by a slot without users; return E[r | x] of the last channel to play."""
-    advance(path)
+    """Begin a slot to which the path has advanced, without plays; return E[r | x] of the last channel to play.
+
+    The kernels call `advance` themselves, because it is bound into them where the perturbation model is a user's.
+    """
     usable = gather(path.expected, available, path.scratch)
     places = 0
     for j in range(tally.present.size):
@@ -206,6 +208,7 @@ def run_users(blocks: Any, path: SamplePath, tally: UsersTally, first: int, last
         sensed = path.observed
     for t in range(first + 1, last + 1):
         available = path.available[row]
+        advance(path)
         best_mth = begin_slot(path, tally, available)
         for j in range(users):
             if not tally.present[j]:

@@ -11,9 +11,10 @@ from idleband.arrays import Flags, Floats, Ints
 from idleband.binding import Kernel, bind_policy, check_compiled, kernel_name, policy_errors
 from idleband.errors import InputError, counted
 from idleband.kernels import rng
+from idleband.kernels.compile import INTERPRETED
 from idleband.kernels.packed_state import PackedState, pack, unpacked
 from idleband.policies.knowledge import setup_of, setup_of_user
-from idleband.policies.protocol import COLLISIONS_SEEN, CONTROL_BITS, OWN_STATES_SEEN, Policy, Setup
+from idleband.policies.protocol import ALL_AVAILABLE, COLLISIONS_SEEN, CONTROL_BITS, OWN_STATES_SEEN, Policy, Setup
 from idleband.policies.registry import ConfiguredPolicy
 from idleband.policies.state_template import copied
 from idleband.scenario.perturbation import PerturbationModel
@@ -37,6 +38,11 @@ def check_coordination(scenario: Scenario, policy: Policy) -> None:
         )
     if policy.decentralised and given is not None:
         _check_observations(policy, given)
+        if ALL_AVAILABLE in policy.knows and not scenario.available.all(axis=1).any():
+            raise InputError(
+                f"scenario.availability: policy {policy.name} needs at least one row in which all channels are"
+                " available"
+            )
     if not policy.decentralised and given is not None and given.quality is not None:
         raise InputError(
             f"policy {policy.name}: selects channels for all users alike; with scenario.users.quality only"
@@ -124,15 +130,14 @@ class UsersRun:
         packed = [_new_user(policy, setup, seed, replication, j, 0) for j in range(N)]
 
         def trial() -> Any:
-            return np.stack([one.block for one in packed]), path, tally, 0, 0
+            return _blocks(packed, True), path, tally, 0, 0
 
         kernel = users_loop_of(policy, scenario.perturbation.model, packed[0], trial)
         if not kernel.compiled:
             packed = [unpacked(one.values) for one in packed]
-        blocks = np.stack([one.block for one in packed]) if kernel.compiled else [one.block for one in packed]
         return cls(
-            scenario, configured, setup, seed, replication, means, path, tally, presence, kernel, packed, blocks,
-            np.zeros(N, np.int64),
+            scenario, configured, setup, seed, replication, means, path, tally, presence, kernel, packed,
+            _blocks(packed, kernel.compiled), np.zeros(N, np.int64),
         )  # fmt: skip
 
     @property
@@ -188,6 +193,12 @@ class UsersRun:
                 f" {self.scenario.K - 1}"
             )
         return f"{where}: selected {counted(count, 'channel')} in slot {slot}; must be 1, or 0 to stay silent"
+
+
+def _blocks(packed: list[PackedState], compiled: bool) -> Any:
+    """Return the blocks of all users as rows of one array, as compiled code needs them, or as a list."""
+    blocks = [one.block for one in packed]
+    return np.stack(blocks) if compiled and not INTERPRETED else blocks
 
 
 def _new_user(policy: Policy, setup: Setup, seed: int, replication: int, user: int, stay: int) -> PackedState:

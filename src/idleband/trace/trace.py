@@ -89,6 +89,12 @@ class Trace:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a trace is immutable; {name} cannot be set")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Trace, (self.busy, self.metadata, self.power, self.reward, self.contexts)
+
+    def __deepcopy__(self, memo: object) -> "Trace":
+        return self
+
     # --- constructors --------------------------------------------------------------------------------------------
 
     @classmethod

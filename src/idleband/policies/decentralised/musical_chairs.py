@@ -32,7 +32,7 @@ class State(NamedTuple):
     plays: Floats  # (K,) how many
     collisions: Ints  # (1,) while learning
     chair: Ints  # (1,) channel of the user, -1 while it has none
-    users: Ints  # (1,) estimated number of users
+    users: Ints  # (1,) estimated number of users, 0 while learning
 
 
 def init(setup: Setup) -> State:
@@ -53,15 +53,15 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     if t == 1:
         state.total[:] = 0.0
         state.plays[:] = 0.0
-        state.collisions[0], state.chair[0] = 0, -1
+        state.collisions[0], state.chair[0], state.users[0] = 0, -1, 0
     for k in range(setup.K):
         slot.indices[k] = state.total[k] / state.plays[k] if state.plays[k] > 0.0 else -np.inf
     k = state.chair[0]
     if t <= setup.params.learning:
         k = draw_available(slot)
     elif k < 0 and slot.available.any():
-        if t == setup.params.learning + 1:
-            state.users[0] = estimated_users(setup, state.collisions[0])
+        if state.users[0] == 0:
+            state.users[0] = estimated_users(setup, state)
         least = rank_threshold(slot.indices, slot.available, state.users[0], slot.scratch)
         k = draw_channel(slot.indices, slot.available, least, slot.rng)
     if k < 0 or not slot.available[k]:
@@ -71,12 +71,12 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
 
 
 @jit
-def estimated_users(setup: Setup, collisions: int) -> int:
-    """Return the number of users from the collisions while learning."""
-    alone = (setup.params.learning - collisions) / setup.params.learning
-    if alone <= 0.0 or setup.K == 1:
+def estimated_users(setup: Setup, state: State) -> int:
+    """Return the number of users from the share of plays without a collision while learning."""
+    alone = state.plays.sum()
+    if alone == 0.0 or setup.K == 1:
         return setup.K
-    users = 1.0 + math.log(alone) / math.log(1.0 - 1.0 / setup.K)
+    users = 1.0 + math.log(alone / (alone + state.collisions[0])) / math.log(1.0 - 1.0 / setup.K)
     return min(setup.K, int(users + 0.5))
 
 

@@ -1,9 +1,14 @@
 """RANDTOPM and MCTOPM: each user stays on one of the M channels with the largest KL-UCB index.
 
-Besson and Kaufmann, "Multi-player bandits revisited", ALT 2018. Users know how many they are. When its channel leaves
-the M best, a user moves to one of them whose index was not larger than that of its channel in the slot before. After a
-collision it moves to a random one of the M best. With MCTOPM (musical chairs), a user who has played a slot without a
-collision is seated: it keeps its channel on later collisions, as long as the channel is one of the M best.
+Besson and Kaufmann, "Multi-player bandits revisited", ALT 2018; looked up in its source and in the code of the authors
+(SMPyBandits). Users know how many they are. When its channel leaves the M best, a user moves to one of them whose index
+was not larger than that of its channel in the slot before. After a collision it moves to a random one of the M best.
+With MCTOPM (musical chairs), a user who has played a slot without a collision is seated: it keeps its channel on later
+collisions, as long as the channel is one of the M best.
+
+When the channel of a user without a seat leaves the M best after a collision, RANDTOPM moves to a random one of them.
+So does MCTOPM in the authors' code, with which their figures agree; as printed, and here unless `collision_first` is
+set, it moves to one whose index was not larger, which collides less often.
 """
 
 from typing import Annotated, NamedTuple
@@ -26,6 +31,7 @@ from idleband.policies.protocol import Feedback, Setup, Slot
 
 class Params(NamedTuple):
     chairs: Annotated[bool, "whether a user keeps its channel on collisions after a slot without one"] = True
+    collision_first: Annotated[bool, "without a seat, move to any of the M best after every collision"] = False
 
 
 class State(NamedTuple):
@@ -51,12 +57,14 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     fill_indices(state.statistics, slot.t, slot.rng, slot.indices)
     least = rank_threshold(slot.indices, slot.available, setup.users, slot.scratch)
     k = state.channel[0]
+    leaves = k < 0 or not slot.available[k] or slot.indices[k] < least
+    moves = state.collided[0] == 1 and state.seated[0] == 0
     if k < 0:
         k = draw_channel(slot.indices, slot.available, -np.inf, slot.rng)
-    elif not slot.available[k] or slot.indices[k] < least:
+    elif leaves and not (moves and setup.params.collision_first):
         k = draw_worse_before(state, slot, least)
         state.seated[0] = 0
-    elif state.collided[0] == 1 and state.seated[0] == 0:
+    elif moves:
         k = draw_channel(slot.indices, slot.available, least, slot.rng)
     elif setup.params.chairs:
         state.seated[0] = 1

@@ -15,6 +15,7 @@ from idleband.kernels.kl import kl_upper, negative_entropy
 from idleband.kernels.rng import Rng, uniform
 from idleband.kernels.selection import gather, mth_largest
 from idleband.policies.protocol import Feedback, Setup, Slot, to_unit
+from idleband.scenario.reward import ADDITIVE, THRESHOLD, reward
 
 TIE = 1e-9  # random part of an index
 UNPLAYED = 2.0  # index of a channel without plays, above those of all others
@@ -57,13 +58,16 @@ def learn(statistics: UserStatistics, setup: Setup, k: int, r: float) -> None:
 def learn_alone(statistics: UserStatistics, setup: Setup, feedback: Feedback) -> None:
     """Learn what the channel would have paid to a user alone on it: nothing, if that was not observed.
 
-    After a collision it is the reward of the observed state without perturbation.
+    After a collision it is the reward of the observed state under the measured perturbation, or without one if it is
+    not measured. How well the channel suits the user does not show in it.
     """
     k = feedback.channel
     if feedback.collision <= 0:
         learn(statistics, setup, k, feedback.reward)
     elif feedback.state >= 0:
-        learn(statistics, setup, k, setup.h[k, feedback.state])
+        n = feedback.perturbation if setup.measured else 0.0
+        kind = THRESHOLD if setup.threshold else ADDITIVE
+        learn(statistics, setup, k, reward(kind, setup.h[k, feedback.state], setup.good[k, feedback.state], n))
 
 
 @jit

@@ -3,27 +3,39 @@
 import { Chart } from "./chart.js";
 import { count, events, find, getJson, make, plural, Refused, sentence, setText, short, showMore } from "./common.js";
 import { expand, fillScenario, isEdited, presetOf, probabilities, resizeLists, traceOf, validateScenario, valuesIn } from "./scenario_form.js";
+import { UsersView } from "./users.js";
 
 const DEFAULTS = { // a form that can be run as it is
   scenario: "S1", perturbation: "linear", users: "5", slots: "20000", replications: "3", seed: "0",
   dwell: "geometric", shocks: "off", change: "off", errors: "0", noise: "0",
+  coordination: "station", collision: "lost", observes: "sensing", bits: "0", stay: "", absence: "",
   show: "reward", axis: "linear", reference: "best", policies: ["rca-m", "mp-lucb", "mp-belief-lucb"],
 };
-const FIELDS = ["scenario", "channels", "users", "p01", "p10", "perturbation", "slots", "replications", "seed", "dwell", "shocks", "change", "errors", "noise"];
+// Without a base station the slots are easier to follow without perturbation. The last policy is that of a base station.
+const UNCOORDINATED = { perturbation: "none", policies: ["mctopm", "selfish-klucb", "mp-belief"] };
+const FIELDS = ["scenario", "coordination", "channels", "users", "collision", "observes", "bits", "stay", "absence", "p01", "p10", "perturbation", "slots", "replications", "seed", "dwell", "shocks", "change", "errors", "noise"];
 const SCENARIO_FIELDS = ["channels", "p01", "p10"]; // in the link only where they differ from the preset
 const PROCESS_FIELDS = ["dwell", "shocks", "change"]; // not for traces
-const OPTIONAL_FIELDS = [...PROCESS_FIELDS, "errors", "noise"]; // in the link only where they differ from the default
+const USERS_FIELDS = ["collision", "observes", "bits", "stay", "absence"]; // only without a base station
+const OPTIONAL_FIELDS = [...PROCESS_FIELDS, ...USERS_FIELDS, "coordination", "errors", "noise"]; // in the link only where they differ from the default
 const DWELL_NOTES = {
   geometric: "How long a channel has been idle or busy does not matter for its next state.",
   bursty: "Many short and a few very long periods with the same means: the longer a period has lasted, the less likely it is to end.",
   regular: "Periods of similar lengths with the same means: the longer a period has lasted, the more likely it is to end.",
 };
+const COORDINATION_NOTES = {
+  station: "One policy selects channels for all users, who never collide with each other.",
+  none: "Users can collide with each other. After Run, the page shows slot by slot who plays which channel.",
+};
+const COLLISION_TEXTS = { lost: "lost: no user earns the reward", one: "one: a random one of them earns it", split: "split: each earns an equal part" };
+const OBSERVES_TEXTS = { sensing: "sensing: state, reward, collision", collisions: "collisions: reward and collision", rewards: "rewards: the reward alone" };
 const VIEWS = ["show", "axis", "reference"];
 const LOWER = "Lower is better.";
 const MEASURES = {
   reward: ["Reward per slot", "Higher is better. The mean reward per slot up to each slot, summed over the M assigned channels."],
   static: ["Regret against the best fixed channels", `${LOWER} The total reward of the M channels with the largest mean rewards, minus the total reward of the policy.`],
   contextual: ["Regret against the best channels by context", `${LOWER} The total reward of the M channels with the largest expected rewards given the contexts, minus the total reward of the policy.`],
+  collisions: ["Collisions between users", `${LOWER} The number of plays up to each slot that collided with those of other users. Where the curve is flat, the users have found different channels.`],
 };
 const PAPER_NOTE = "This is the scale of the paper: regret divided by M ln t. It approaches a constant if regret grows logarithmically, and it diverges, up or down, if regret grows linearly.";
 
@@ -33,7 +45,13 @@ let options = null; // scenarios, policies and limits, as the service sends them
 let running = null; // AbortController of the run in progress
 let run = null; // the run that is shown: { settings, scenario, last: slot, points }
 const chart = new Chart(find("chart"), { x: "slots", y: "" });
+const usersView = new UsersView();
 const differenceChart = new Chart(find("difference-chart"), { x: "slots", y: "" });
+
+const uncoordinated = () => find("coordination").value === "none";
+
+/** Return the policies that can run with the selected coordination. */
+const offered = () => (uncoordinated() ? [...options.decentralised, ...options.policies] : options.policies);
 
 // --- the form --------------------------------------------------------------------------------------------------------
 
@@ -43,15 +61,20 @@ let policiesMade = 0; // for unique ids
 function addPolicy(name, given = {}) {
   const id = `policy-${++policiesMade}`;
   const select = make("select", { id, "aria-label": "Policy" });
-  select.append(...options.policies.map((one) => make("option", { value: one.name }, one.name)));
+  const named = (list) => list.map((one) => make("option", { value: one.name }, one.name));
+  if (uncoordinated()) {
+    select.append(make("optgroup", { label: "Each user by itself" }, ...named(options.decentralised)));
+    select.append(make("optgroup", { label: "With a base station, for comparison" }, ...named(options.policies)));
+  } else select.append(...named(options.policies));
   select.value = name;
   const remove = make("button", { type: "button", "aria-label": "Remove this policy" }, "Remove");
   const description = make("p");
   const parameters = make("details", {}, make("summary"), make("div"));
   const box = make("div", { className: "policy" }, make("div", { className: "pick" }, select, remove), description, parameters);
   const fill = (values) => {
-    const policy = options.policies.find((one) => one.name === select.value);
-    setText(description, policy.description);
+    const policy = offered().find((one) => one.name === select.value);
+    const station = uncoordinated() && options.policies.includes(policy);
+    setText(description, station ? `with a base station: ${policy.description}` : policy.description);
     parameters.lastChild.replaceChildren(...policy.parameters.map((one) => parameterField(one, `${id}-${one.name}`, values[one.name])));
     parameters.hidden = policy.parameters.length === 0;
     countChanged();
@@ -119,6 +142,10 @@ function settings() {
     Object.assign(scenario, { channels: number("channels"), p01: one("p01"), p10: one("p10") });
   }
   if (!traceOf(options)) Object.assign(scenario, { dwell: find("dwell").value, shocks: find("shocks").value === "on", regime_change: find("change").value === "on" });
+  if (uncoordinated()) {
+    Object.assign(scenario, { coordination: "none", collision: find("collision").value, observes: find("observes").value, control_bits: number("bits") });
+    if (find("stay").value) Object.assign(scenario, { mean_stay: number("stay"), mean_absence: number("absence") });
+  }
   return {
     ...scenario,
     sensing_errors: number("errors"),
@@ -142,16 +169,24 @@ function valueOf(input) {
   return input.dataset.kind === "word" || !Number.isFinite(Number(text)) ? text : Number(text);
 }
 
+/** Set or remove the validation message of the means of stays and absences, which are given together. */
+function validateUsers() {
+  const both = (find("stay").value === "") === (find("absence").value === "");
+  for (const id of ["stay", "absence"]) find(id).setCustomValidity(both || !uncoordinated() || find(id).value ? "" : "must be given, because the other mean is");
+}
+
 /** Mark all invalid fields. */
 function markInvalid() {
   validateScenario(options);
-  for (const id of FIELDS) find(id).setAttribute("aria-invalid", String(!find(id).checkValidity()));
+  validateUsers();
+  for (const id of FIELDS) find(id).setAttribute("aria-invalid", String(isUsed(id) && !find(id).checkValidity()));
 }
 
 /** Remove the mark from fields that are valid again. Fields being typed into are not marked before Run is pressed. */
 function unmarkValid() {
   validateScenario(options);
-  for (const id of FIELDS) if (find(id).checkValidity()) find(id).setAttribute("aria-invalid", "false");
+  validateUsers();
+  for (const id of FIELDS) if (!isUsed(id) || find(id).checkValidity()) find(id).setAttribute("aria-invalid", "false");
 }
 
 const firstInvalid = () => FIELDS.map(find).find((input) => input.getAttribute("aria-invalid") === "true");
@@ -177,18 +212,19 @@ function toHash() {
   return `#${link.toString().replaceAll("%3A", ":").replaceAll("%3D", "=").replaceAll("%2C", ",")}`;
 }
 
-/** Return whether a field applies to the selected scenario. */
-const isUsed = (id) => !(traceOf(options) && [...SCENARIO_FIELDS, ...PROCESS_FIELDS].includes(id));
+/** Return whether a field applies to the selected scenario and coordination. */
+const isUsed = (id) => !(traceOf(options) && [...SCENARIO_FIELDS, ...PROCESS_FIELDS].includes(id)) && (uncoordinated() || !USERS_FIELDS.includes(id));
 
-/** Return the defaults for the selected scenario: a trace has its own number of slots and no perturbation. */
+/** Return the defaults for the selected scenario and coordination: a trace has its own number of slots and no perturbation. */
 function defaults() {
   const trace = traceOf(options);
-  if (!trace) return DEFAULTS;
+  const standard = uncoordinated() ? { ...DEFAULTS, ...UNCOORDINATED } : DEFAULTS;
+  if (!trace) return standard;
   const { work, work_channels: channels } = options.limits;
   const runs = (policyBoxes().length || DEFAULTS.policies.length) * (Number(find("replications").value) || Number(DEFAULTS.replications));
   const most = Math.floor((work * channels) / Math.max(channels, trace.channels) / runs);
   const users = Math.min(Number(DEFAULTS.users), trace.channels);
-  return { ...DEFAULTS, perturbation: "none", slots: String(Math.min(trace.horizon, most)), users: String(users) };
+  return { ...standard, perturbation: "none", slots: String(Math.min(trace.horizon, most)), users: String(users) };
 }
 
 /** Fill the form from the link, or with defaults, and report the parts of the link that are unknown. */
@@ -204,7 +240,9 @@ function fromHash() {
     }
   };
   fill("scenario", DEFAULTS.scenario);
-  unknown.push(...FIELDS.filter((id) => link.has(id) && !isUsed(id)).map((id) => `${id} = ${link.get(id)} (not used with a trace)`));
+  fill("coordination", DEFAULTS.coordination);
+  const why = (id) => (USERS_FIELDS.includes(id) ? "a base station" : "a trace");
+  unknown.push(...FIELDS.filter((id) => link.has(id) && !isUsed(id)).map((id) => `${id} = ${link.get(id)} (not used with ${why(id)})`));
   for (const id of FIELDS) if (!isUsed(id)) link.delete(id);
   const preset = presetOf(options);
   if (preset) {
@@ -217,16 +255,17 @@ function fromHash() {
   find("policies").replaceChildren();
   fill("replications", DEFAULTS.replications);
   const standard = defaults();
-  for (const id of FIELDS) if (id in DEFAULTS && !["scenario", "replications"].includes(id)) fill(id, standard[id]);
+  for (const id of FIELDS) if (id in DEFAULTS && !["scenario", "coordination", "replications"].includes(id)) fill(id, standard[id]);
   for (const id of ["show", "axis"]) fill(id, DEFAULTS[id]);
   find("reference").replaceChildren(...[...new Set(["best", link.get("reference") ?? "best"])].map(referenceOption));
   find("reference").value = link.get("reference") ?? DEFAULTS.reference;
   const listed = link.getAll("policy");
   for (const text of listed.slice(0, options.limits.policies)) {
     const [, name, list = ""] = text.match(/^([^:]*):?(.*)$/s);
-    const policy = options.policies.find((one) => one.name === name);
+    const policy = offered().find((one) => one.name === name);
     if (!policy) {
-      unknown.push(`policy = ${name}`);
+      const alone = options.decentralised.some((one) => one.name === name);
+      unknown.push(`policy = ${name}${alone ? " (only without a base station)" : ""}`);
       continue;
     }
     const given = Object.fromEntries(list.split(",").filter(Boolean).map((one) => one.split(/=(.*)/s).slice(0, 2)));
@@ -236,7 +275,7 @@ function fromHash() {
     addPolicy(name, given);
   }
   unknown.push(...listed.slice(options.limits.policies).map((text) => `policy = ${text} (more than ${options.limits.policies})`));
-  if (policyBoxes().length === 0) DEFAULTS.policies.forEach((name) => addPolicy(name));
+  if (policyBoxes().length === 0) standard.policies.forEach((name) => addPolicy(name));
   adapt();
   markInvalid();
   // At the top of the page; the other error line is beside Run, far below on a phone.
@@ -262,6 +301,11 @@ function adapt() {
   find("restore").hidden = !edited;
   if (preset) setText(find("restore"), `Restore the channels of ${preset.name}`);
   for (const field of document.querySelectorAll("[data-preset-only]")) field.hidden = Boolean(trace);
+  for (const field of document.querySelectorAll("[data-users-only]")) field.hidden = !uncoordinated();
+  setText(find("coordination-note"), COORDINATION_NOTES[find("coordination").value]);
+  const collisions = find("show").querySelector("[value=collisions]");
+  collisions.disabled = !uncoordinated();
+  if (find("show").value === "collisions" && !uncoordinated()) find("show").value = DEFAULTS.show;
   find("channels").disabled = Boolean(trace); // a trace defines them
   setText(find("dwell-note"), DWELL_NOTES[find("dwell").value]);
   const most = trace ? trace.channels : options.limits.channels;
@@ -284,6 +328,14 @@ function scenarioChosen() {
   const changed = hadTrace || Boolean(traceOf(options));
   hadTrace = Boolean(traceOf(options));
   if (changed) for (const id of ["perturbation", "slots", "users"]) find(id).value = standard[id];
+}
+
+/** Offer the policies that fit the coordination, and begin with the default ones. */
+function coordinationChosen() {
+  find("policies").replaceChildren();
+  const standard = defaults();
+  for (const name of standard.policies) addPolicy(name);
+  find("perturbation").value = standard.perturbation;
 }
 
 async function copyLink() {
@@ -334,6 +386,9 @@ async function start() {
       if (message.kind === "error") throw new Refused(400, message.detail);
       if (message.kind === "end") outcome = `Done: ${count(sent.horizon)} slots in ${((performance.now() - began) / 1000).toFixed(1)} seconds.`;
       if (message.done !== undefined) showProgress(message.done);
+      if (message.kind === "users") next.users = message;
+      if (message.kind === "slots") addSlots(next, message);
+      if (message.kind === "bound" && run === next) usersView.setBound(message.reward);
       if (message.kind === "point") addPoint(next, message);
     }
     if (!outcome) {
@@ -346,6 +401,7 @@ async function start() {
     outcome = `${how} after ${plural(next.last, "slot")}.${run && run !== next ? " The charts show the previous run." : ""}`;
   }
   clearTimeout(compiling);
+  if (run === next && run.users) showRange(usersView.end());
   running = null;
   showRunning(false);
   find("progress").value = next.last / sent.horizon;
@@ -374,10 +430,34 @@ function showProgress(done) {
   setText(find("status"), `Running: ${10 * Math.floor(10 * done)} %`);
 }
 
-function addPoint(next, { t, curves, differences, intervals }) {
+/** Show the run from now on: its slots, if there is no base station, and its curves. */
+function showRun(next) {
+  if (run === next) return;
   run = next;
+  usersView.begin(run.users, run.settings, !calm.matches);
+  const alone = Boolean(run.users);
+  find("users-title").hidden = !alone;
+  find(alone ? "curves-head" : "run-head").prepend(find("curves-title"));
+  if (!alone) return;
+  showRange(run.users.slots);
+}
+
+/** Say which slots of a run without a base station are shown one by one. */
+function showRange(slots) {
+  const part = slots < run.settings.horizon ? `The first ${plural(slots, "slot")} of` : "All slots of";
+  const which = run.settings.replications > 1 ? "the first replication; the curves and the tables below are over all replications" : "the run";
+  setText(find("users-range"), `${part} ${which}.`);
+}
+
+function addSlots(next, message) {
+  showRun(next);
+  usersView.add(message);
+}
+
+function addPoint(next, { t, curves, differences, intervals, users }) {
+  showRun(next);
   run.last = t;
-  run.points.push({ t, curves, differences, intervals });
+  run.points.push({ t, curves, differences, intervals, users });
   if (run.waiting) return;
   run.waiting = true;
   requestAnimationFrame(() => {
@@ -391,20 +471,25 @@ function addPoint(next, { t, curves, differences, intervals }) {
 const policyNames = () => Object.keys(run.points.at(-1).curves);
 
 function draw() {
-  const [scale, measure] = find("show").value.startsWith("paper-") ? ["paper", find("show").value.slice(6)] : ["", find("show").value];
+  let [scale, measure] = find("show").value.startsWith("paper-") ? ["paper", find("show").value.slice(6)] : ["", find("show").value];
+  // The run that is shown may have had a base station, although the form has none now.
+  if (measure === "collisions" && run && !run.users) measure = "reward";
   const [name, note] = MEASURES[measure];
   const title = scale ? `R(t) / (M ln t), ${measure === "static" ? "best fixed channels" : "best channels by context"}` : name;
   const replications = run?.settings.replications;
   setText(find("curves-title"), title);
-  setText(find("reading"), (scale ? `${note} ${PAPER_NOTE}` : note) + (replications > 1 ? ` ${bandsNote(run.settings)}` : ""));
-  find("chart").hidden = run === null;
-  find("difference-box").hidden = run === null || measure !== "reward" || policyNames().length < 2;
-  if (run === null) return;
+  setText(find("reading"), (scale ? `${note} ${PAPER_NOTE}` : run?.users ? note.replace("the M assigned channels", "all users") : note) + (replications > 1 ? ` ${bandsNote(run.settings)}` : ""));
+  const nothing = !run?.points.length;
+  find("chart").hidden = nothing;
+  find("difference-box").hidden = nothing || measure !== "reward" || policyNames().length < 2;
+  if (nothing) return;
   const log = find("axis").value === "log";
   const until = run.settings.horizon;
   // The mean over the first slots is noise, and so is a quotient by a small ln t.
   const from = scale || log ? until / 1000 : measure === "reward" ? until / 50 : 0;
-  const series = policyNames().map((policy) => ({ name: policy, points: run.points.map((point) => valueAt(point, policy, measure, scale)).filter(Boolean) }));
+  const series = policyNames()
+    .map((policy, style) => ({ name: policy, style, points: run.points.map((point) => valueAt(point, policy, measure, scale)).filter(Boolean) }))
+    .filter(({ points }) => points.length || measure !== "collisions");
   chart.draw(series, { log, until, from, y: title });
   drawDifferences({ log, until, from: until / (log ? 1000 : 50) });
   showResults();
@@ -417,8 +502,9 @@ function bandsNote({ replications }) {
   return `Bands are 95\u00a0% intervals over ${replications} replications; they may exceed the chart.`;
 }
 
-/** Return [slot, value, half width] of a policy at a checkpoint; null where the scale is not defined. */
-function valueAt({ t, curves }, policy, measure, scale) {
+/** Return [slot, value, half width] of a policy at a checkpoint; null where it is not defined. */
+function valueAt({ t, curves, users }, policy, measure, scale) {
+  if (measure === "collisions") return users[policy] ? [t, ...users[policy].collisions] : null;
   if (!scale) return [t, ...curves[policy][measure]];
   const divisor = run.settings.users * Math.log(t);
   return t < 2 ? null : [t, ...curves[policy][measure].map((value) => value / divisor)];
@@ -465,7 +551,7 @@ function drawDifferences(axes) {
 }
 
 /** Describe the settings of a run; the form may have changed since. */
-function scenarioText({ scenario, channels, dwell, shocks, regime_change: change, sensing_errors: errors, perturbation, noise, users, horizon, replications, seed }) {
+function scenarioText({ scenario, channels, dwell, shocks, regime_change: change, sensing_errors: errors, perturbation, noise, users, horizon, replications, seed, ...alone }) {
   const preset = channels === undefined ? `Scenario ${scenario}` : `Scenario ${scenario} with other channels (K = ${channels})`;
   const world = [
     dwell === undefined ? `Replay of ${scenario}` : preset,
@@ -475,7 +561,14 @@ function scenarioText({ scenario, channels, dwell, shocks, regime_change: change
     errors > 0 && `sensing errors ${errors}`,
   ];
   const disturbance = `${perturbation === "none" ? "no" : perturbation} perturbation${noise > 0 ? ` with noise ${noise}` : ""}`;
-  return `${world.filter(Boolean).join(", ")}, ${disturbance}, ${plural(users, "user")}, ${plural(horizon, "slot")}, ${plural(replications, "replication")}, seed ${seed}`;
+  const without = alone.coordination === "none" && [
+    " without a base station",
+    `collision ${alone.collision}`,
+    `observes ${alone.observes}`,
+    alone.control_bits > 0 && plural(alone.control_bits, "control bit"),
+    alone.mean_stay && `mean stay ${alone.mean_stay}, mean absence ${alone.mean_absence}`,
+  ].filter(Boolean).join(", ");
+  return `${world.filter(Boolean).join(", ")}, ${disturbance}, ${plural(users, "user")}${without || ""}, ${plural(horizon, "slot")}, ${plural(replications, "replication")}, seed ${seed}`;
 }
 
 function showResults() {
@@ -497,6 +590,23 @@ function showResults() {
     body.replaceChildren(...rows.map(row));
   }
   rows.forEach((texts, i) => texts.forEach((text, j) => setText(body.rows[i].cells[j], text)));
+  showCollisions();
+}
+
+/** Show how often users collided. */
+function showCollisions() {
+  const { users } = run.points.at(-1);
+  find("collided-box").hidden = !users;
+  if (!users) return;
+  setText(find("collided-at"), `After ${plural(run.last, "slot")}`);
+  const value = ([mean, half]) => (mean === 0 ? "0" : short(mean) + (run.settings.replications > 1 ? ` ±\u00a0${short(half)}` : ""));
+  const body = find("collided");
+  body.replaceChildren(...Object.entries(users).map(([name, { collisions, last_collision: last, switches, messages }]) => {
+    const [first, latest] = [Math.min(...last), Math.max(...last)];
+    const when = latest === 0 ? "none" : first === latest ? count(latest) : `${first ? count(first) : "none"} to ${count(latest)}`;
+    const cells = [value(collisions), when, value(switches), value(messages)];
+    return make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((text) => make("td", { className: "n" }, text)));
+  }));
 }
 
 // --- start -----------------------------------------------------------------------------------------------------------
@@ -512,12 +622,17 @@ async function open() {
   find("scenario").replaceChildren(...named(options.scenarios));
   if (options.traces.length) find("scenario").append(make("optgroup", { label: "Recorded traces" }, ...named(options.traces)));
   find("perturbation").replaceChildren(...options.perturbations.map((name) => make("option", { value: name }, name)));
+  const described = (names, texts) => names.map((name) => make("option", { value: name }, texts[name] ?? name));
+  find("collision").replaceChildren(...described(options.collision, COLLISION_TEXTS));
+  find("observes").replaceChildren(...described(options.observes, OBSERVES_TEXTS));
+  find("bits").max = options.limits.control_bits;
   find("slots").max = options.limits.slots;
   find("replications").max = options.limits.replications;
   find("channels").max = options.limits.channels;
   find("errors").max = options.limits.sensing_errors;
   find("noise").max = options.limits.noise;
   showMore(find("results-box"));
+  showMore(find("collided-box"));
   fromHash();
   draw();
   find("run").disabled = false;
@@ -526,6 +641,7 @@ async function open() {
     start();
   });
   find("scenario").addEventListener("input", scenarioChosen); // before the form's own listener
+  find("coordination").addEventListener("input", coordinationChosen);
   find("channels").addEventListener("change", () => {
     if (resizeLists(options)) formChanged();
   });
@@ -539,7 +655,7 @@ async function open() {
   find("copy").addEventListener("click", copyLink);
   find("add").addEventListener("click", () => {
     const used = new Set(policyBoxes().map((box) => box.querySelector("select").value));
-    const next = options.policies.find((one) => !used.has(one.name)) ?? options.policies[0];
+    const next = offered().find((one) => !used.has(one.name)) ?? offered()[0];
     addPolicy(next.name).querySelector("select").focus();
     formChanged();
   });
