@@ -27,7 +27,7 @@ def value_of(grouping: Grouping, channels: list[int]) -> float:
 
 
 def best_by_hand(grouping: Grouping, users: int) -> float:
-    """Return the largest sum of values over all ways to give each channel to a user or to no user."""
+    """Return the largest sum of values over all ways to give each channel to a user or to none."""
     K, best = grouping.label.size, -np.inf
     values: dict[tuple[int, ...], float] = {}
     for labels in itertools.product(range(users + 1), repeat=K):

@@ -3,7 +3,7 @@
 After the start phase (`start_phase.py`) every user runs the same copy of MP-BELIEF (`belief.py`): the same belief,
 counts, and posterior draws, which come from a random stream that all agree on (`common_seed`). In every slot the M
 channels with the largest indices are played. A user whose channel is still one of them keeps it; the others take the
-remaining ones in the order of their ranks. So no user collides.
+remaining ones in the order of their ranks. So no two users collide.
 
 What makes this possible is that all users learn every observed state. The user with rank r has minislot r. It sends if
 it has not observed the state that the common belief holds likelier; silence tells the state exactly. A channel with S
@@ -42,7 +42,7 @@ from idleband.policies.decentralised.start_phase import (
 from idleband.policies.parameters import AtLeast
 from idleband.policies.protocol import Feedback, Setup, Slot, to_unit
 
-REQUEST = 32  # slots; a user who reports states sends as often with a probability of about 2^-32
+REQUEST = 32  # slots; a user who reports states sends as often by coincidence with a probability of about 2^-32
 GONE = -math.log(1e-12)
 NONE = -1
 SEATING = 0  # until everyone has a channel
@@ -225,7 +225,7 @@ def asked_to_restart(setup: Setup, state: State, minislots: Ints) -> bool:
 
 @jit
 def learn_messages(setup: Setup, state: State, slot: Slot, minislots: Ints) -> None:
-    """Learn the states, or the rewards, that all users have announced."""
+    """Learn the states, or the rewards, that all users have sent."""
     bits, rewards = setup.control_bits, for_rewards(setup, state)
     for r in range(min(state.start.users[0], minislots.size // bits)):
         k, before = state.channel[r], state.before[r]
