@@ -136,14 +136,16 @@ def draw(rewards: dict[tuple[str, str], Floats], path: Path) -> None:
                 axes.plot(slots, smooth, linestyle=style, linewidth=1.3, label=label)
         for at, text in ((PHASE, "fifth user arrives"), (3 * PHASE, "it leaves")):
             axes.axvline(at / 1000, color="0.6", linewidth=0.8)
-            axes.annotate(text, (at / 1000, 1.0), xycoords=("data", "axes fraction"), fontsize=8, xytext=(3, -10),
-                          textcoords="offset points")  # fmt: skip
+            axes.annotate(
+                text, (at / 1000, 1.0), xycoords=("data", "axes fraction"), fontsize=8, ha="center", va="bottom"
+            )
         axes.set_ylabel("reward per slot, all users")
-        axes.set_title(name, fontsize=10)
+        axes.set_title(name, fontsize=10, loc="left")
         axes.grid(True, color="0.93")
         axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("slot, thousands")
-    axes.legend(loc="lower right", fontsize=8, ncols=2)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", fontsize=8, ncols=len(labels), frameon=False)
     figure.savefig(path)
 
 

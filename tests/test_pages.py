@@ -77,6 +77,7 @@ def test_pages_include_what_the_studies_wrote() -> None:
         "robustness": ["robustness", "worlds"],
         "neural": ["neural-errors", "neural-rewards"],
         "reproduction": ["verdict-changes"],
+        "decentralised": ["users_restless", "users_churn", "users_iid"],
     }.items():
         text = (EXPLANATION / f"{page}.md").read_text()
         for name in names:
@@ -86,8 +87,11 @@ def test_pages_include_what_the_studies_wrote() -> None:
 
 def test_the_number_of_policies_is_right() -> None:
     count = sum(policy.source is None for policy in ib.POLICIES.values())
+    alone = sum(policy.decentralised and policy.source is None for policy in all_policies().values())
     for page in ("README.md", "docs/index.md"):
-        assert re.findall(r"with (\d+) policies", (ROOT / page).read_text()) == [str(count)], page
+        text = (ROOT / page).read_text()
+        assert re.findall(r"with (\d+) policies", text) == [str(count)], page
+        assert re.findall(r"(\d+)(?: such policies| policies of single users)", " ".join(text.split())) == [str(alone)]
 
 
 def test_the_list_of_policies_is_complete() -> None:

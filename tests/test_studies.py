@@ -9,7 +9,7 @@ from tests.conftest import ROOT
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study", ["optimum", "robustness", "users_iid", "users_restless", "worlds"])
+@pytest.mark.parametrize("study", ["optimum", "robustness", "users_churn", "users_iid", "users_restless", "worlds"])
 def test_study_runs(study: str) -> None:
     before = (ROOT / f"studies/{study}.md").read_bytes()
     command = [sys.executable, f"studies/{study}.py", "--quick"]

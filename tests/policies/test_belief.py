@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 import idleband as ib
+from idleband.policies import belief
 from tests.policies.station import Station
 
 TWO: dict[str, Any] = {"p01": [0.1, 0.4], "p10": [0.2, 0.5]}
@@ -90,3 +91,17 @@ def test_order_of_states_does_not_change_the_mean_reward() -> None:
     assert abs(one.mean() - other.mean()) < 4 * error
     assert error < 0.01
     assert other.mean() > random.mean() + 0.15
+
+
+def test_reset_returns_to_the_state_of_init() -> None:
+    station = Station("mp-belief", M=2, scenario=TWO)
+    for s in (1, 0, 1, 1, 0) * 4:
+        station.play([s, 1 - s])
+    fresh = Station("mp-belief", M=2, scenario=TWO).state
+    belief.reset(station.setup, station.state)
+    for one, other in zip(leaves(station.state), leaves(fresh), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def leaves(state: Any) -> list[Any]:
+    return [leaf for part in state for leaf in (leaves(part) if isinstance(part, tuple) else [part])]

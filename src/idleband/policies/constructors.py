@@ -2501,7 +2501,7 @@ def BeliefGroups(
     margin: float = 0.05,
     harm: float = 0.7,
 ) -> ConfiguredPolicy:
-    """Belief over a group of channels per user, told by collisions.
+    """Belief over a group of channels per user, sent by collisions.
 
     Policy `belief-groups`. For a single user without a base station. Needs: states of own channels, collisions, slots
     in which all channels are available.

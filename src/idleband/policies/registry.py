@@ -296,7 +296,7 @@ DECENTRALISED: dict[str, Policy] = {
         ),
         _of_user(
             "belief-groups", belief_groups, _START | frozenset([OWN_STATES_SEEN]),
-            "belief over a group of channels per user, told by collisions", _OURS,
+            "belief over a group of channels per user, sent by collisions", _OURS,
         ),
     )
 }  # fmt: skip

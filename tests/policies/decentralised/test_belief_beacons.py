@@ -1,4 +1,4 @@
-"""One common belief of all users: equal to that of a base station, and what is told by control bits."""
+"""One common belief of all users: equal to that of a base station, and what is sent by control bits."""
 
 from typing import Any
 
@@ -121,7 +121,7 @@ def test_learned_chains_are_close_to_the_true_ones() -> None:
 
 
 @pytest.mark.parametrize("perturbation", ["linear", "none"])
-def test_rewards_are_told_only_where_they_are_perturbed(perturbation: str) -> None:
+def test_rewards_are_sent_only_where_they_are_perturbed(perturbation: str) -> None:
     """The common rewards are within five standard deviations of the mean reward in each state."""
     scenario = ib.scenario("S1", users={"coordination": "none", "control_bits": 1}, perturbation=perturbation)
     run = ran(scenario, "belief-beacons", 20_000)

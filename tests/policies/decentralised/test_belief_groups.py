@@ -1,4 +1,4 @@
-"""Groups of channels: how they are told, rotated and played."""
+"""Groups of channels: how they are sent, rotated and played."""
 
 from typing import Any
 
@@ -37,11 +37,11 @@ def test_all_users_know_the_groups_that_rank_0_has_made(name: str) -> None:
 
 
 def test_without_guests_users_collide_to_tell_and_never_otherwise() -> None:
-    """After the start phase, collisions are those of 2 users per 1 that is told."""
+    """After the start phase, collisions are those of 2 users per 1 that is sent."""
     run = started(band(), "belief-groups", 12_000, guests=False)
     while not all(is_started(one) for one in run.state):
         run.to(run.at + 1)
-    told, collided = 0, 0
+    sent, collided = 0, 0
     for t in range(run.at + 1, 12_001):
         before, telling = run.tally.now[USER_COLLISIONS], int(leader_of(run).talk[0])
         run.to(t)
@@ -51,10 +51,10 @@ def test_without_guests_users_collide_to_tell_and_never_otherwise() -> None:
             assert colliding == 0, t
         else:
             assert colliding in (0, 2), t
-            told += 1
+            sent += 1
             collided += colliding == 2
-    assert told >= (M - 1) * (1 + 3 * 10)  # at least the first time
-    assert 0 < collided < told
+    assert sent >= (M - 1) * (1 + 3 * 10)  # at least the first time
+    assert 0 < collided < sent
 
 
 def test_each_user_plays_its_group_only_and_has_every_group_in_an_epoch() -> None:

@@ -27,7 +27,7 @@ def value_of(grouping: Grouping, channels: list[int]) -> float:
 
 
 def best_by_hand(grouping: Grouping, users: int) -> float:
-    """Return the largest sum of values over all ways to give each channel to a user or to nobody."""
+    """Return the largest sum of values over all ways to give each channel to a user or to none."""
     K, best = grouping.label.size, -np.inf
     values: dict[tuple[int, ...], float] = {}
     for labels in itertools.product(range(users + 1), repeat=K):
@@ -106,9 +106,9 @@ def test_value_of_a_pair_is_close_to_the_exact_one() -> None:
     # State: of the played channel now, and of the other one. The user sees the first only.
     chain = np.zeros((4, 4))
     for (own, other), (own_next, other_next) in itertools.product(itertools.product((0, 1), repeat=2), repeat=2):
-        chance = (1 - p if own == own_next else p) * (1 - p if other == other_next else p)
+        probability = (1 - p if own == own_next else p) * (1 - p if other == other_next else p)
         place = (own_next, other_next) if own == 1 else (other_next, own_next)
-        chain[2 * own + other, 2 * place[0] + place[1]] += chance
+        chain[2 * own + other, 2 * place[0] + place[1]] += probability
     weights = np.linalg.matrix_power(chain, 4000)[0]
     exact = weights[2] + weights[3]
     grouping = grouping_of([p, p], [p, p], 1)

@@ -15,7 +15,7 @@ def setup(K: int = 3) -> Any:
     return setup_of(independent([0.5] * K, 1), ())
 
 
-def test_before_any_play_it_is_an_even_chance() -> None:
+def test_before_any_play_the_probability_is_one_half() -> None:
     assert occupied(new_guests(3), 1, 5) == 0.5
 
 

@@ -3,7 +3,7 @@
 After the start phase (`start_phase.py`) every user runs the same copy of MP-BELIEF (`belief.py`): the same belief,
 counts, and posterior draws, which come from a random stream that all agree on (`common_seed`). In every slot the M
 channels with the largest indices are played. A user whose channel is still one of them keeps it; the others take the
-remaining ones in the order of their ranks. So nobody collides.
+remaining ones in the order of their ranks. So no two users collide.
 
 What makes this possible is that all users learn every observed state. The user with rank r has minislot r. It sends if
 it has not observed the state that the common belief holds likelier; silence tells the state exactly. A channel with S
@@ -11,7 +11,7 @@ states needs ceil(log2 S) minislots per user, for the position of the state in t
 
 Rewards are not known to the others. A state is taken to pay its state reward h, unless somebody has earned another
 reward in the start phase, and has sent in the last slot of it. Then every `rewards`-th slot is for rewards: a user
-sends with the probability r of its last reward, rescaled to [0, 1], in which state is known, and nobody learns the
+sends with the probability r of its last reward, rescaled to [0, 1], in which state is known, and no user learns the
 states of this slot. With perturbation this policy earns about what MP-BELIEF does.
 
 Users must start together. In every other case users collide, or one of them has left. A user who collides sends in
@@ -42,7 +42,7 @@ from idleband.policies.decentralised.start_phase import (
 from idleband.policies.parameters import AtLeast
 from idleband.policies.protocol import Feedback, Setup, Slot, to_unit
 
-REQUEST = 32  # slots; a user who reports states sends as often by chance with a probability of about 2^-32
+REQUEST = 32  # slots; a user who reports states sends as often by coincidence with a probability of about 2^-32
 GONE = -math.log(1e-12)
 NONE = -1
 SEATING = 0  # until everyone has a channel
@@ -130,7 +130,7 @@ def agreed_slot(state: State, slot: Slot) -> Slot:
 
 @jit
 def assign(setup: Setup, state: State, slot: Slot) -> None:
-    """Write the channel of each rank: the one it had, if it is one of the best, or else one that nobody keeps."""
+    """Write the channel of each rank: the one it had, if it is one of the best, or else one that no user keeps."""
     belief.fill_indices(setup, state.common, slot)
     users = state.start.users[0]
     count = top_m(slot.indices, slot.available, users, slot.scratch, state.picks)
@@ -192,10 +192,10 @@ def signal(setup: Setup, state: State, slot: Slot, minislots: Ints) -> None:
 @jit
 def sort_states(setup: Setup, state: State, k: int) -> None:
     """Sort the states of channel k by the common belief, the likeliest first."""
-    chance = state.common.chains.belief
+    probability = state.common.chains.belief
     for s in range(setup.states[k]):
         i = s
-        while i > 0 and chance[k, state.order[i - 1]] < chance[k, s]:
+        while i > 0 and probability[k, state.order[i - 1]] < probability[k, s]:
             state.order[i] = state.order[i - 1]
             i -= 1
         state.order[i] = s
@@ -225,7 +225,7 @@ def asked_to_restart(setup: Setup, state: State, minislots: Ints) -> bool:
 
 @jit
 def learn_messages(setup: Setup, state: State, slot: Slot, minislots: Ints) -> None:
-    """Learn the states, or the rewards, that all users have told."""
+    """Learn the states, or the rewards, that all users have sent."""
     bits, rewards = setup.control_bits, for_rewards(setup, state)
     for r in range(min(state.start.users[0], minislots.size // bits)):
         k, before = state.channel[r], state.before[r]

@@ -1,10 +1,10 @@
 """BELIEF-GROUPS: each user follows the states of a group of channels of its own, without messages.
 
-After the start phase (`start_phase.py`) all users sweep over the channels for `look` slots, so that nobody collides.
+After the start phase (`start_phase.py`) all users sweep over the channels for `look` slots, without collisions.
 Then the user with rank 0 partitions the channels into one group per user (`channel_groups.py`), with the chains that it
 has learned, and tells the others the group of each channel by collisions. Each user plays its group like MP-BELIEF
 (`belief.py`) with its own observations. The groups rotate: between two partitions, each user has each group for the
-same number of slots. The next partition is made when the number of slots has grown by the factor GROWTH, and told if it
+same number of slots. The next partition is made when the number of slots has grown by the factor GROWTH, and sent if it
 is expected to earn more than telling it costs.
 
 Telling: in the first slots, one per follower, rank 0 tells whether the groups change; if they do, it tells to one
@@ -17,7 +17,7 @@ and leaves it after a collision. A user never leaves a channel of its own group 
 Users must start together. A user who arrives later gets a wrong rank and number of users. If seating does not end, or
 the user collides in a share of MAX_COLLISIONS of about the last MEMORY slots on channels that should be its own, it has
 no group from then on: it does not tell or listen, plays as a guest everywhere, and keeps a channel while it is good and
-nobody else plays it. Users whom it has met often do the same, so that arrivals end the groups. Nobody takes over the
+no other user plays it. Users whom it has met often do the same, so that arrivals end the groups. No user takes over the
 group of a user who leaves.
 """
 
@@ -73,7 +73,7 @@ class State(NamedTuple):
     guests: Guests
     grouping: Grouping  # of rank 0
     label: Ints  # (K,) group of each channel as all users know it
-    told: Ints  # (K,) the same while it is told
+    sent: Ints  # (K,) the same while it is sent
     clock: Ints  # (1,) slots of sweeping and playing
     epoch: Ints  # (2,) values of the clock at the present partition and at the next one
     talk: Ints  # (1,) slots of telling since the present partition, NONE outside
@@ -90,7 +90,7 @@ def init(setup: Setup) -> State:
         guests=new_guests(K),
         grouping=new_grouping(K, K),
         label=np.full(K, NONE, np.int64),
-        told=np.zeros(K, np.int64),
+        sent=np.zeros(K, np.int64),
         clock=np.zeros(1, np.int64),
         epoch=np.array([0, setup.params.look]),
         talk=np.full(1, NONE, np.int64),
@@ -132,7 +132,7 @@ def pass_slot(setup: Setup, state: State, slot: Slot) -> None:
         return
     state.clock[0] += 1
     if state.start.users[0] == 1:
-        state.label[:] = 0  # nobody to share with
+        state.label[:] = 0  # there is no other user
     elif state.clock[0] > state.epoch[1]:
         state.epoch[0], state.epoch[1] = state.epoch[1], GROWTH * state.epoch[1]
         state.talk[0] = 0
@@ -160,7 +160,7 @@ def regroup(setup: Setup, state: State, slot: Slot) -> None:
     if state.label[0] == NONE or gain > (users - 1) * setup.K * label_bits(state):
         state.changes[0] = 1
     for k in range(setup.K):
-        state.told[k] = grouping.label[k]
+        state.sent[k] = grouping.label[k]
 
 
 @jit
@@ -237,14 +237,14 @@ def addressed(setup: Setup, state: State) -> int:
 
 @jit
 def bit_position(setup: Setup, state: State) -> int:
-    """Return which bit of the labels is told in this slot, NONE for whether they change."""
+    """Return which bit of the labels is sent in this slot, NONE for whether they change."""
     followers = state.start.users[0] - 1
     return NONE if state.talk[0] < followers else (state.talk[0] - followers) % (setup.K * label_bits(state))
 
 
 @jit
 def channel_while_telling(setup: Setup, state: State) -> int:
-    """Return the channel on which something is told, for rank 0 and the follower; NONE to play as before."""
+    """Return the channel on which something is sent, for rank 0 and the follower; NONE to play as before."""
     rank, follower = state.start.rank[0], addressed(setup, state)
     if rank != follower and (rank != 0 or own_bit(setup, state) == 0):
         return NONE
@@ -262,7 +262,7 @@ def own_bit(setup: Setup, state: State) -> int:
     position, bits = bit_position(setup, state), label_bits(state)
     if position == NONE:
         return state.changes[0]
-    return (state.told[position // bits] >> (position % bits)) & 1
+    return (state.sent[position // bits] >> (position % bits)) & 1
 
 
 @jit
@@ -307,7 +307,7 @@ def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
             state.collisions[0] = LOST
     elif state.talk[0] >= 0:
         if counts(slot):
-            learn_told(setup, state, feedback)
+            learn_sent(setup, state, feedback)
     elif state.label[0] != NONE and state.label[feedback.channel] != group_of(state, state.start.rank[0]):
         learn_occupied(setup, state.guests, feedback, slot.t)
     else:
@@ -325,8 +325,8 @@ def sit(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
 
 
 @jit
-def learn_told(setup: Setup, state: State, feedback: Feedback) -> None:
-    """Note what rank 0 has told in this slot, and end the telling after the last one."""
+def learn_sent(setup: Setup, state: State, feedback: Feedback) -> None:
+    """Note what rank 0 has sent in this slot, and end the telling after the last one."""
     followers, bits = state.start.users[0] - 1, label_bits(state)
     if state.start.rank[0] == addressed(setup, state):
         position = bit_position(setup, state)
@@ -334,8 +334,8 @@ def learn_told(setup: Setup, state: State, feedback: Feedback) -> None:
             state.changes[0] = feedback.collision
         else:
             k = position // bits
-            told = state.told[k] if position % bits > 0 else 0
-            state.told[k] = told | (feedback.collision << (position % bits))
+            sent = state.sent[k] if position % bits > 0 else 0
+            state.sent[k] = sent | (feedback.collision << (position % bits))
     state.talk[0] += 1
     if state.talk[0] < followers + state.changes[0] * followers * setup.K * bits and state.talk[0] != followers:
         return
@@ -343,6 +343,6 @@ def learn_told(setup: Setup, state: State, feedback: Feedback) -> None:
         return
     if state.changes[0] == 1:
         for k in range(setup.K):
-            state.label[k] = state.told[k]
+            state.label[k] = state.sent[k]
         forget_guests(state.guests)
     state.talk[0] = NONE

@@ -1,10 +1,10 @@
-"""When a user may play channels of other users' groups: its belief that nobody else plays them.
+"""When a user may play channels of other users' groups: its belief that no other user plays them.
 
 Whether others play a channel is modelled as a two-state chain, observed by the collisions of the user's own plays and
 fitted like the chain of a channel (`two_state_chain.py`). Only slots in which the channel was good count, because users
 leave a channel that is not. Expected, not drawn, probabilities are used.
 
-A play pays if nobody else plays the channel, and destroys the reward of another user if somebody does. With q, the
+A play pays if no other user plays the channel, and destroys the reward of another user if somebody does. With q, the
 probability of that, the channel has the index (1 - q) i - q r instead of its own index i, where r is its expected
 reward.
 """
