@@ -259,3 +259,30 @@ def test_policies_and_scenarios_must_fit() -> None:
             ib.simulate(scenario, policy, horizon=10)
         with pytest.raises(ib.InputError, match=message):
             ib.compare(scenario, [policy], horizon=10)
+
+
+@ib.register(name="allocating-user", decentralised=True)
+class AllocatingUser:
+    "A random channel by means of a new array, which compiles with allocation only."
+
+    def init(setup: Setup) -> Seen:  # noqa: N805
+        return Seen(*(np.zeros(3) if name == "reward" else np.zeros(3, np.int64) for name in Seen._fields))
+
+    def select(setup: Setup, state: Seen, slot: Slot, picks: Ints) -> int:  # noqa: N805
+        values = np.zeros(setup.K)
+        for k in range(setup.K):
+            values[k] = ib.random.uniform(slot.rng)
+        picks[0] = np.argmax(values)
+        return 1
+
+    def update(setup: Setup, state: Seen, slot: Slot, feedback: Feedback) -> None:  # noqa: N805
+        state.reward[0] += np.array([feedback.reward, slot.t]).min()
+
+
+def test_policies_of_users_may_allocate() -> None:
+    given = ib.scenario(FREE, users={"count": 3, "coordination": "none"}, sensing="all")
+    result = ib.simulate(given, "allocating-user", horizon=5000, replications=4)
+    assert result.note == ""  # compiled
+    assert result.state is not None
+    for i, users in enumerate(result.state):
+        assert [float(state.reward[0]) for state in users] == pytest.approx(result.users.reward[i].tolist())

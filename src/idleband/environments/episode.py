@@ -11,7 +11,7 @@ from idleband.kernels import compile
 from idleband.kernels.compile import jit
 from idleband.kernels.packed_state import PackedState
 from idleband.scenario.scenario import Scenario
-from idleband.simulation.environment import SamplePath, play, sensed_states
+from idleband.simulation.environment import SamplePath, play
 from idleband.simulation.loop import add
 from idleband.simulation.path import new_path, path_parameters
 from idleband.simulation.run import check_model, model_bindings, named_model
@@ -67,8 +67,9 @@ def overwrite(mine: tuple[Any, ...], other: tuple[Any, ...]) -> None:
 
 def shown_states(path: SamplePath, sensing: bool, hidden: Ints) -> Ints:
     """Return the array of the states that are observed before channels are selected, which each slot overwrites."""
-    function: Callable[..., Ints] = getattr(sensed_states, "py_func", sensed_states)
-    return function(sensing, path.errors, path.s, path.observed, hidden)
+    if not sensing:
+        return hidden
+    return path.observed if path.errors else path.s
 
 
 def run_kernel(scenario: Scenario, path: SamplePath, kernel: Callable[..., Any], *arguments: Any) -> Any:

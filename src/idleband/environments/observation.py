@@ -35,7 +35,7 @@ from idleband.policies.knowledge import setup_of, setup_of_user
 from idleband.policies.protocol import Setup
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.uncoordinated import REWARDS, SENSING
-from idleband.simulation.environment import SamplePath, sensed_states
+from idleband.simulation.environment import SamplePath
 
 Row = npt.NDArray[np.float32]
 
@@ -165,7 +165,7 @@ def forget_slot(history: History) -> None:
 def remember_sensed(history: History, path: SamplePath, t: int) -> None:
     """Add the states that were observed before channels were selected in slot t, if any were."""
     if history.sensing:
-        sensed = sensed_states(True, path.errors, path.s, path.observed, path.s)
+        sensed = path.observed if path.errors else path.s
         for k in range(sensed.size):
             history.state[k], history.slot[k] = sensed[k] * history.state_scale[k], t
 
@@ -223,7 +223,7 @@ def observe(history: History, path: SamplePath, t: int, available: Flags, row: A
         row[at + k] = available[k]
     at += K
     if history.sensing:
-        sensed = sensed_states(True, path.errors, path.s, path.observed, path.s)
+        sensed = path.observed if path.errors else path.s
         for k in range(K):
             row[at + k] = sensed[k] * history.state_scale[k]
         at += K

@@ -107,19 +107,6 @@ def state_reward(path: SamplePath, k: int, s: int) -> float:
 
 
 @jit
-def sensed_states(sensing: bool, errors: bool, s: Ints, observed: Ints, hidden: Ints) -> Ints:
-    """Return the states that are observed before channels are selected: of no channel, or of all, perhaps with errors.
-
-    The arrays are arguments because compiled code cannot return arrays of other origin.
-    """
-    if not sensing:
-        return hidden
-    if errors:
-        return observed
-    return s
-
-
-@jit
 def play(
     path: SamplePath, k: int, t: int, last_pick: Ints, measured: bool, slot_reward: float
 ) -> tuple[float, bool, int, float, float]:

@@ -13,7 +13,7 @@ from idleband.kernels.rng import Rng
 from idleband.kernels.selection import gather, mth_largest, top_sum
 from idleband.policies.protocol import Feedback, Setup, Slot
 from idleband.scenario.reward import reward
-from idleband.simulation.environment import SamplePath, advance, enter, play, sensed_states, state_reward
+from idleband.simulation.environment import SamplePath, advance, enter, play, state_reward
 
 TIE = 1e-12  # values closer than this are equal: a play is sub-optimal only if M channels are better by more
 
@@ -85,7 +85,10 @@ def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, firs
     earned_carry, table_carry = tally.carry[0], tally.carry[1]
     cursor = tally.cursor[0]
     errors = path.errors and not tally.sees_states
-    sensed = sensed_states(tally.sensing, errors, path.s, path.observed, tally.hidden_states)
+    # Not a function: where a user's code allocates, compiled code must not return arrays to the loop.
+    sensed = path.s if tally.sensing else tally.hidden_states
+    if tally.sensing and errors:
+        sensed = path.observed
     n = path.n if tally.sees_perturbations else tally.hidden_perturbations
     if tally.sees_perturbations and not tally.sees_states and path.noise > 0.0:
         n = path.f

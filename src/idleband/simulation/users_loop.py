@@ -175,14 +175,6 @@ def mark(tally: UsersTally, t: int) -> None:
 
 
 @jit
-def slot_of(path: SamplePath, tally: UsersTally, j: int, t: int, available: Flags, sensed: Ints, rng: Rng) -> Slot:
-    """Return slot t as user j observes it before it selects."""
-    return Slot(
-        t - tally.before[j], path.x, available, sensed, tally.hidden_perturbations, tally.indices, tally.scratch, rng
-    )
-
-
-@jit
 def merge_minislots(tally: UsersTally) -> int:
     """Send what a user has written into `own_minislots`; return in how many minislots."""
     sent = 0
@@ -203,6 +195,7 @@ def run_users(blocks: Any, path: SamplePath, tally: UsersTally, first: int, last
         enter(path)
     row = first % path.available.shape[0]
     users, K = tally.present.size, path.s.size
+    # Slots are not made by a function: where a user's code allocates, compiled code must not return arrays to the loop.
     sensed = path.s if tally.sensing else tally.hidden_states
     if tally.sensing and path.errors:
         sensed = path.observed
@@ -214,7 +207,11 @@ def run_users(blocks: Any, path: SamplePath, tally: UsersTally, first: int, last
             if not tally.present[j]:
                 continue
             setup, state, rng = unpack(blocks[j])
-            count = select(setup, state, slot_of(path, tally, j, t, available, sensed, rng), tally.choice)
+            slot = Slot(
+                t - tally.before[j], path.x, available, sensed, tally.hidden_perturbations, tally.indices,
+                tally.scratch, rng,
+            )  # fmt: skip
+            count = select(setup, state, slot, tally.choice)
             k = tally.choice[0]
             if count != 0 and (count != 1 or k < 0 or k >= K or not available[k]):
                 tally.fault[0], tally.fault[1], tally.fault[2] = j, count, k
@@ -230,8 +227,12 @@ def run_users(blocks: Any, path: SamplePath, tally: UsersTally, first: int, last
                 slot_reward += earn(path, tally, j, share)
                 slot_table -= share * tally.table_mean[tally.picks[j]]
                 setup, state, rng = unpack(blocks[j])
+                slot = Slot(
+                    t - tally.before[j], path.x, available, sensed, tally.hidden_perturbations, tally.indices,
+                    tally.scratch, rng,
+                )  # fmt: skip
                 feedback = feedback_of(path, tally, j, share, setup.measured)
-                update(setup, state, slot_of(path, tally, j, t, available, sensed, rng), feedback)
+                update(setup, state, slot, feedback)
         end_slot(tally, slot_reward, slot_table)
 
         if tally.control_bits > 0:
@@ -240,8 +241,12 @@ def run_users(blocks: Any, path: SamplePath, tally: UsersTally, first: int, last
                 if not tally.present[j]:
                     continue
                 setup, state, rng = unpack(blocks[j])
+                slot = Slot(
+                    t - tally.before[j], path.x, available, sensed, tally.hidden_perturbations, tally.indices,
+                    tally.scratch, rng,
+                )  # fmt: skip
                 tally.own_minislots[:] = 0
-                signal(setup, state, slot_of(path, tally, j, t, available, sensed, rng), tally.own_minislots)
+                signal(setup, state, slot, tally.own_minislots)
                 sent = merge_minislots(tally)
                 if sent > tally.control_bits:
                     tally.fault[0], tally.fault[1], tally.fault[2] = j, TOO_MANY_BITS, sent
@@ -249,7 +254,11 @@ def run_users(blocks: Any, path: SamplePath, tally: UsersTally, first: int, last
             for j in range(users):
                 if tally.present[j]:
                     setup, state, rng = unpack(blocks[j])
-                    hear(setup, state, slot_of(path, tally, j, t, available, sensed, rng), tally.minislots)
+                    slot = Slot(
+                        t - tally.before[j], path.x, available, sensed, tally.hidden_perturbations, tally.indices,
+                        tally.scratch, rng,
+                    )  # fmt: skip
+                    hear(setup, state, slot, tally.minislots)
         mark(tally, t)
         row = row + 1 if row + 1 < path.available.shape[0] else 0
     return 0
