@@ -265,17 +265,17 @@ def test_policies_and_scenarios_must_fit() -> None:
 class AllocatingUser:
     "A random channel by means of a new array, which compiles with allocation only."
 
-    def init(setup: Setup) -> Seen:  # noqa: N805
+    def init(setup: Setup) -> Seen:
         return Seen(*(np.zeros(3) if name == "reward" else np.zeros(3, np.int64) for name in Seen._fields))
 
-    def select(setup: Setup, state: Seen, slot: Slot, picks: Ints) -> int:  # noqa: N805
+    def select(setup: Setup, state: Seen, slot: Slot, picks: Ints) -> int:
         values = np.zeros(setup.K)
         for k in range(setup.K):
             values[k] = ib.random.uniform(slot.rng)
         picks[0] = np.argmax(values)
         return 1
 
-    def update(setup: Setup, state: Seen, slot: Slot, feedback: Feedback) -> None:  # noqa: N805
+    def update(setup: Setup, state: Seen, slot: Slot, feedback: Feedback) -> None:
         state.reward[0] += np.array([feedback.reward, slot.t]).min()
 
 
