@@ -116,7 +116,7 @@ def study(compared: list[str]) -> tuple[str, dict[tuple[str, str], Floats]]:
             stays = windows(random_stays, policy, horizon).mean(axis=1)
             cells.append(share_text(stays, stations[1]))
             lines.append(f"| {policy} | {name} | {' | '.join(cells)} |")
-            print(lines[-1], flush=True)
+            print(lines[-1], file=sys.stderr, flush=True)
     return "\n".join(lines) + "\n", rewards
 
 

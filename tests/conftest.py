@@ -180,12 +180,13 @@ def turn_of(group: str) -> int:
 @pytest.fixture(autouse=True)
 def own_registry() -> Iterator[None]:
     """Remove the policies and models that a test registers."""
-    from idleband import POLICIES  # after the folder for compiled code is set
+    from idleband.policies.registry import DECENTRALISED, POLICIES  # after the folder for compiled code is set
     from idleband.scenario.perturbation import PERTURBATION_MODELS
 
-    before = dict(POLICIES), dict(PERTURBATION_MODELS)
+    tables = (POLICIES, DECENTRALISED, PERTURBATION_MODELS)
+    before = [dict(table) for table in tables]
     yield
-    for table, content in zip((POLICIES, PERTURBATION_MODELS), before, strict=True):
+    for table, content in zip(tables, before, strict=True):
         table.clear()
         table.update(content)
 

@@ -14,6 +14,7 @@ import idleband as ib
 from idleband.cli.main import COMMANDS
 from idleband.cli.parser import GAP_REFERENCES, PERTURBATIONS, SHORTLIST
 from idleband.experiments.ranking import NEEDED
+from idleband.policies.registry import all_policies
 from idleband.scenario.perturbation import PERTURBATION_MODELS
 from tests.cli.calls import SMALL, Refuse, Run
 from tests.own_model import LOUD
@@ -45,7 +46,7 @@ def test_scenarios_are_listed(ok: Callable[..., str]) -> None:
 
 def test_policies_are_listed_on_one_line_each(ok: Callable[..., str]) -> None:
     text, data = ok("policies"), json.loads(ok("policies", "--json"))
-    assert list(data) == list(ib.POLICIES)
+    assert list(data) == list(all_policies())
     assert sorted(line.split()[0] for line in text.splitlines() if line.startswith("  ")) == sorted(data)
     assert data["mp-lucb"]["parameters"]["beta"]["default"] == 1.0
     assert data["mp-lucb-rca"]["parameters"]["frame"]["default"] == "rca"

@@ -434,7 +434,7 @@ def test_every_setting_is_known_to_be_solved_or_refused() -> None:
     """A new setting may change the optimum: it must be solved or refused by `require_solvable`, and added here."""
     refused = {
         "recording", "dwell", "regimes", "shocks", "correlation", "sensing_errors", "switching_cost", "availability",
-        "contexts",
+        "contexts", "uncoordinated",
     }  # fmt: skip
     solved = {"transition", "rewards", "good", "users", "sensing", "reward", "perturbation", "sensing_time"}
     without_effect = {"name", "channel_names", "feedback"}  # theta is known, and states of played channels are seen

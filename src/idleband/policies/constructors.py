@@ -2042,7 +2042,7 @@ def LBTRandom(
     window: int = 4,
     max_window: int = 64,
 ) -> ConfiguredPolicy:
-    """Listen before talk: random channel, back-off after collisions.
+    """Listen before talk on random channels, with back-off.
 
     Policy `lbt-random`. For a single user without a base station. Needs: collisions.
 
@@ -2080,7 +2080,7 @@ def LBTSticky(
     window: int = 4,
     max_window: int = 64,
 ) -> ConfiguredPolicy:
-    """Listen before talk: keeps a good channel, back-off after collisions.
+    """Listen before talk, keeps a good channel, with back-off.
 
     Policy `lbt-sticky`. For a single user without a base station. Needs: collisions.
 
@@ -2195,7 +2195,7 @@ def MCTopM(
     *,
     collision_first: bool = False,
 ) -> ConfiguredPolicy:
-    """KL-UCB: one of the M best channels, kept after a slot without a collision.
+    """KL-UCB: keeps one of the M best channels once alone there.
 
     Policy `mctopm`. For a single user without a base station. Needs: number of users, collisions.
 
@@ -2303,7 +2303,7 @@ def DynamicMusicalChairs(
 
 
 def SICMMAB() -> ConfiguredPolicy:
-    """Explore in turn, tell the sums by collisions.
+    """Explores in turn, and sends sums by collisions.
 
     Policy `sic-mmab`. For a single user without a base station. Needs: horizon, collisions, slots in which all channels
     are available.
@@ -2327,7 +2327,7 @@ def SICMMAB() -> ConfiguredPolicy:
 
 
 def DPE1() -> ConfiguredPolicy:
-    """A leader explores and tells the best channels by collisions.
+    """One user explores, and sends the best by collisions.
 
     Policy `dpe1`. For a single user without a base station. Needs: collisions, slots in which all channels are
     available.
@@ -2409,7 +2409,7 @@ def DSEEUsers(
     *,
     D: float = 10.0,
 ) -> ConfiguredPolicy:
-    """Exploration and exploitation in turn, in growing epochs.
+    """Explores and exploits in turn, in growing epochs.
 
     Policy `dsee-users`. For a single user without a base station. Needs: collisions, slots in which all channels are
     available.
@@ -2449,7 +2449,7 @@ def BeliefBeacons(
     common_seed: int = 0,
     rewards: int = 10,
 ) -> ConfiguredPolicy:
-    """Mp-belief of all users together, by one control bit per slot.
+    """One common belief of all users, by control bits.
 
     Policy `belief-beacons`. For a single user without a base station. Needs: states of own channels, collisions,
     control bits, slots in which all channels are available.
@@ -2501,7 +2501,7 @@ def BeliefGroups(
     margin: float = 0.05,
     harm: float = 0.7,
 ) -> ConfiguredPolicy:
-    """Belief over a group of channels per user, sent by collisions.
+    """Belief over a group of channels for each user.
 
     Policy `belief-groups`. For a single user without a base station. Needs: states of own channels, collisions, slots
     in which all channels are available.

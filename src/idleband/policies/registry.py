@@ -240,11 +240,11 @@ DECENTRALISED: dict[str, Policy] = {
     for policy in (
         _of_user("user-random", user_random, _NO_MORE, "a random channel in every slot", _OURS),
         _of_user(
-            "lbt-random", user_lbt, _COLLISIONS, "listen before talk: random channel, back-off after collisions",
+            "lbt-random", user_lbt, _COLLISIONS, "listen before talk on random channels, with back-off",
             "IEEE 802.11", sticky=False,
         ),
         _of_user(
-            "lbt-sticky", user_lbt, _COLLISIONS, "listen before talk: keeps a good channel, back-off after collisions",
+            "lbt-sticky", user_lbt, _COLLISIONS, "listen before talk, keeps a good channel, with back-off",
             "IEEE 802.11",
         ),
         _of_user(
@@ -261,7 +261,7 @@ DECENTRALISED: dict[str, Policy] = {
         ),
         _of_user(
             "mctopm", top_m_users, _COLLISIONS_AND_USERS,
-            "KL-UCB: one of the M best channels, kept after a slot without a collision",
+            "KL-UCB: keeps one of the M best channels once alone there",
             "Besson and Kaufmann, ALT 2018",
         ),
         _of_user(
@@ -274,11 +274,11 @@ DECENTRALISED: dict[str, Policy] = {
             "Rosenski, Shamir and Szlak, ICML 2016", epoch=20_000,
         ),
         _of_user(
-            "sic-mmab", sic_mmab, _START | frozenset([HORIZON_KNOWN]), "explore in turn, tell the sums by collisions",
+            "sic-mmab", sic_mmab, _START | frozenset([HORIZON_KNOWN]), "explores in turn, and sends sums by collisions",
             "Boursier and Perchet, NeurIPS 2019",
         ),
         _of_user(
-            "dpe1", dpe1, _START, "a leader explores and tells the best channels by collisions",
+            "dpe1", dpe1, _START, "one user explores, and sends the best by collisions",
             "Wang, Proutiere, Ariu, Jedra and Russo, AISTATS 2020",
         ),
         _of_user(
@@ -286,17 +286,17 @@ DECENTRALISED: dict[str, Policy] = {
             "Bistritz and Leshem, NeurIPS 2018",
         ),
         _of_user(
-            "dsee-users", dsee_users, _START, "exploration and exploitation in turn, in growing epochs",
+            "dsee-users", dsee_users, _START, "explores and exploits in turn, in growing epochs",
             "Liu, Liu and Zhao, IEEE-IT 2013",
         ),
         # Ours, which follow the states of channels.
         _of_user(
             "belief-beacons", belief_beacons, _START | frozenset([OWN_STATES_SEEN, CONTROL_BITS]),
-            "mp-belief of all users together, by one control bit per slot", _OURS,
+            "one common belief of all users, by control bits", _OURS,
         ),
         _of_user(
             "belief-groups", belief_groups, _START | frozenset([OWN_STATES_SEEN]),
-            "belief over a group of channels per user, sent by collisions", _OURS,
+            "belief over a group of channels for each user", _OURS,
         ),
     )
 }  # fmt: skip

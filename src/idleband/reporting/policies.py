@@ -22,10 +22,10 @@ def policies_text() -> str:
     groups: dict[str, list[Policy]] = {}
     for policy in every.values():
         groups.setdefault(_group(policy), []).append(policy)
-    size = max(map(len, every)) + 4
     lines = []
     for title, members in groups.items():
         lines.append(title)
+        size = max(len(policy.name) for policy in members) + 4
         for policy in members:
             description = textwrap.shorten(policy.description, WIDTH - size, placeholder=" ...")
             lines.append(f"  {policy.name:{size - 2}}{description}")
