@@ -2080,7 +2080,7 @@ def LBTSticky(
     window: int = 4,
     max_window: int = 64,
 ) -> ConfiguredPolicy:
-    """Listen before talk, keeps a good channel, with back-off.
+    """Listen before talk, keeps a good channel; back-off.
 
     Policy `lbt-sticky`. For a single user without a base station. Needs: collisions.
 
@@ -2195,7 +2195,7 @@ def MCTopM(
     *,
     collision_first: bool = False,
 ) -> ConfiguredPolicy:
-    """KL-UCB: keeps one of the M best channels once alone there.
+    """KL-UCB: keeps one of the M best channels once alone.
 
     Policy `mctopm`. For a single user without a base station. Needs: number of users, collisions.
 

@@ -244,7 +244,7 @@ DECENTRALISED: dict[str, Policy] = {
             "IEEE 802.11", sticky=False,
         ),
         _of_user(
-            "lbt-sticky", user_lbt, _COLLISIONS, "listen before talk, keeps a good channel, with back-off",
+            "lbt-sticky", user_lbt, _COLLISIONS, "listen before talk, keeps a good channel; back-off",
             "IEEE 802.11",
         ),
         _of_user(
@@ -261,7 +261,7 @@ DECENTRALISED: dict[str, Policy] = {
         ),
         _of_user(
             "mctopm", top_m_users, _COLLISIONS_AND_USERS,
-            "KL-UCB: keeps one of the M best channels once alone there",
+            "KL-UCB: keeps one of the M best channels once alone",
             "Besson and Kaufmann, ALT 2018",
         ),
         _of_user(
