@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,26 @@ def test_no_cache_without_a_home_directory(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(Path, "home", no_home)
     assert compile.cache_folder.__wrapped__() is None
+
+
+def test_threads_specialise_into_the_cache_folder() -> None:
+    interval = sys.getswitchinterval()
+    folder = compile.cache_folder()
+    assert folder is not None
+
+    def loop(x: int) -> int:
+        return x
+
+    def paths(_: int) -> list[str]:
+        return [compile.specialise(loop, "tests_threads", {}).stats.cache_path for _ in range(60)]
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            found = {path for part in pool.map(paths, range(8)) for path in part}
+    finally:
+        sys.setswitchinterval(interval)
+    assert {Path(path).is_relative_to(folder) for path in found} == {True}
 
 
 def test_specialise_binds_names() -> None:

@@ -137,6 +137,9 @@ def resolve_modules(prefix: str = "idleband.") -> None:
                     setattr(module, key, value.dispatcher)
 
 
+_configuring = Lock()
+
+
 def specialise(
     loop: Callable[..., Any],
     name: str,
@@ -159,11 +162,12 @@ def specialise(
     if folder is None:
         return numba.njit(no_cfunc_wrapper=True, **options)(clone)
     config: Any = numba.config
-    before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
-    try:
-        return numba.njit(cache=True, no_cfunc_wrapper=True, **options)(clone)
-    finally:
-        config.CACHE_DIR = before
+    with _configuring:  # another thread would find the folder of this one, or none
+        before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+        try:
+            return numba.njit(cache=True, no_cfunc_wrapper=True, **options)(clone)
+        finally:
+            config.CACHE_DIR = before
 
 
 def is_cached(name: str) -> bool:
