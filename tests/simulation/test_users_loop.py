@@ -118,7 +118,7 @@ def test_silent_users_earn_nothing_and_receive_no_feedback() -> None:
 def test_control_minislots_are_heard_by_all() -> None:
     found = run({"control_bits": 2}, bits=2)
     assert value(found, "messages") == 600
-    assert [int(one.heard[0]) for one in found.state] == [200] * 3  # two minislots, whoever sends in them
+    assert [int(one.heard[0]) for one in found.state] == [200] * 3  # two minislots, of all users
     assert value(run({"control_bits": 2}), "messages") == 0
     with pytest.raises(ib.InputError, match=r"user 0: sent in 3 minislots in slot 1; must be at most 2"):
         run({"control_bits": 2}, bits=3)

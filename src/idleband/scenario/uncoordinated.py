@@ -44,7 +44,7 @@ class UncoordinatedUsers:
     """Settings of users without a base station.
 
     Users are present from the beginning to the end, unless one of these is given: arrive and leave; spread; mean_stay
-    and mean_absence. Whoever arrives knows nothing of earlier slots.
+    and mean_absence. A user who arrives knows nothing of earlier slots.
     """
 
     collision: str = "lost"  # who gets the reward of a channel on which users collide

@@ -165,7 +165,7 @@ def test_three_states_take_two_bits() -> None:
 
 
 def test_after_a_late_arrival_all_start_again_together() -> None:
-    """The newcomer collides, and whoever collides asks the others to start again, without memory."""
+    """The newcomer collides, and a user who collides asks the others to start again, without memory."""
     run = started(band("S1", arrive=[1, 1, 1, 1, 2000]), "belief-beacons", 10_000)
     run.to(1999)
     assert len({int(one.clock[0]) for one in run.state[:4]}) == 1

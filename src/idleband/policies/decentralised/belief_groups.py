@@ -318,7 +318,7 @@ def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
 
 @jit
 def sit(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
-    """Learn, without a group, who plays a channel: whoever was there first keeps it on a collision."""
+    """Learn, without a group, who plays a channel: the user who was there first keeps it on a collision."""
     if feedback.channel != state.seat[0]:
         learn_occupied(setup, state.guests, feedback, slot.t)
         state.seat[0] = feedback.channel if feedback.collision == 0 else NONE

@@ -14,7 +14,7 @@ users who arrive later, rank and number of users are wrong, but within 0 <= rank
 How long seating takes is agreed: `seating` slots, or, if this is 0, until everyone has a channel. A user fails to find
 one in n slots with a probability of at most (1 - 1/K (1 - 1/K)^(K-1))^n, which is below 1/T in the
 `seating_slots(K, T)` slots of the authors. With 0, which is ours, seating consists of rounds of K such slots and K
-slots of checking: whoever has no channel plays channel n in slot n of the check, and thus collides with everyone who
+slots of checking: a user without a channel plays channel n in slot n of the check, and thus collides with everyone who
 has one. A round without a collision in its check is the last one. The idea is that of DPE1 (see `dpe1`), where M < K.
 
 Only slots in which all channels are available count (`counts`), because a user cannot meet another one on a channel
