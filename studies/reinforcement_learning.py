@@ -65,10 +65,10 @@ HERE = Path(__file__).parent
 OUT = Path(__file__).with_suffix(".md")
 STORED = HERE.parent / "results/reinforcement-learning"
 SLOTS = {
-    "ppo-mlp": 4_000_000,
-    "ppo-shared": 3_000_000,
-    "ppo-lstm": 2_000_000,
-    "ppo-regression": 3_000_000,
+    "ppo-mlp": 2_000_000,
+    "ppo-shared": 1_500_000,
+    "ppo-lstm": 1_000_000,
+    "ppo-regression": 1_500_000,
 }  # of training
 HORIZON, REPLICATIONS = 10_000, 20  # of the test
 EARLY = (100, 1000)  # slots at the beginning that the table shows
@@ -81,7 +81,7 @@ COPIES, STEPS = 128, 64  # slots between two updates
 CURVE_COPIES, CURVE_SLOTS = 40, 1000
 CURVE_POINTS = [2**i * COPIES * STEPS for i in range(10)]  # training slots after which the curve has a point
 TRAINING, TRIALS, CURVES, TEST = 101, 102, 103, 104  # seeds
-SETTINGS = {"gamma": 0.5, "learning_rate": 1e-3, "gae_lambda": 0.9, "batch_size": 1024, "n_epochs": 4, "ent_coef": 0.0}
+SETTINGS = {"gamma": 0.5, "learning_rate": 3e-3, "gae_lambda": 0.9, "batch_size": 1024, "n_epochs": 4, "ent_coef": 0.0}
 POLICIES = (
     "oracle-belief", "mp-belief-lucb", "mp-belief-nucb", "mp-adaptive-lucb", "mp-belief", "mp-adaptive", "mp-stay",
     "mp-lbt", "whittle-q", "mp-lucb", "mp-ucb", "mp-ts", "rca-m", "mp-random",
@@ -418,9 +418,13 @@ def train(
     return model, facts
 
 
+# --- trials ----------------------------------------------------------------------------------------------------------
+
+SHOWN = {"gamma", "learning_rate"}
 TRIAL_SLOTS = 300_000
+FIRST_GUESS = {"learning_rate": 1e-3}  # instead of SETTINGS
 TRIED: tuple[tuple[str, str, str, dict[str, float]], ...] = (
-    # scenario, agent, form of the action, settings that differ
+    # scenario, agent, form of the action, settings that differ from the first guess
     ("S1", "ppo-mlp", "ranking", {}),
     ("S1", "ppo-mlp", "scores", {}),
     ("S1", "ppo-mlp", "channels", {}),
@@ -435,15 +439,17 @@ TRIED: tuple[tuple[str, str, str, dict[str, float]], ...] = (
 )  # fmt: skip
 
 
-def trials(arguments: list[str]) -> list[str]:
-    """Return a table of short trainings, with seeds that nothing else uses."""
-    lines = ["| scenario | agent | action | setting | reward per slot |", "|---|---|---|---|---|"]
+def trials() -> list[str]:
+    """Return a table of short trainings, with seeds that the others do not use."""
+    lines = ["| scenario | agent | action | settings | reward per slot |", "|---|---|---|---|---|"]
     for name, agent, form, changed in TRIED:
-        if arguments and name not in arguments:
-            continue
+        settings = FIRST_GUESS | changed
         scenario = ib.scenario(name)
-        facts = train(Problem(name, scenario, scenario, (), (), ""), agent, TRIAL_SLOTS, TRIALS, form, **changed)[1]
-        text = ", ".join(f"{key} = {value:g}" for key, value in changed.items()) or "as chosen"
+        problem = Problem(name, scenario, scenario, (), (), "")
+        facts = train(problem, agent, TRIAL_SLOTS, TRIALS, form, **settings)[1]
+        text = ", ".join(
+            f"{key} = {value:g}" for key, value in (SETTINGS | settings).items() if key in SHOWN | set(changed)
+        )
         lines.append(f"| {name} | {agent} | {form} | {text} | {facts['curve'][-1][1]:.3f} |")
         print(lines[-1], flush=True)
     return lines
@@ -550,15 +556,15 @@ def main() -> None:
     global HORIZON, REPLICATIONS, COPIES, CURVE_COPIES, CURVE_SLOTS
     torch.set_num_threads(1)
     arguments = sys.argv[1:]
-    if arguments[:1] == ["--trials"]:
-        OUT.with_stem("reinforcement_learning-trials").write_text("\n".join(trials(arguments[1:])) + "\n")
+    if arguments == ["--trials"]:
+        OUT.with_stem("reinforcement_learning-trials").write_text("\n".join(trials()) + "\n")
         return
     quick = arguments == ["--quick"]
     if quick:
         HORIZON, REPLICATIONS, COPIES, CURVE_COPIES, CURVE_SLOTS = 200, 3, 8, 2, 50
     named = [] if quick else [one for one in arguments if "=" not in one]
     recordings = [] if quick else [one for one in arguments if "=" in one]
-    problems = [problem_of(one) for one in (*(named or ["S1"] if quick or named else ["S1", "S4"]), *recordings)]
+    problems = [problem_of(one) for one in (*(["S1"] if quick else named or ["S1", "S4"]), *recordings)]
     lines = [
         "| scenario | policy or agent | reward per slot | minus mp-belief-lucb, NIST: mp-adaptive | first 100 slots |"
         " first 1,000 slots | training slots | training, minutes of CPU / wall | parameters |",
