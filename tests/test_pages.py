@@ -76,6 +76,7 @@ def test_pages_include_what_the_studies_wrote() -> None:
         "robustness": ["robustness", "worlds"],
         "neural": ["neural-errors", "neural-rewards"],
         "reproduction": ["verdict-changes"],
+        "reinforcement-learning": ["reinforcement_learning", "reinforcement_learning-trials"],
     }.items():
         text = (EXPLANATION / f"{page}.md").read_text()
         for name in names:
