@@ -3,7 +3,8 @@
     python benchmarks/environment.py
 
 S1: K = 10, M = 5, d = 8. The loop is that of a fixed selection (`idleband bench`: bare loop), which does the same work
-without Python and without observations. Rounds of all alternate, and the best of each counts.
+without Python and without observations. Rounds of all alternate, and the best of each counts. Times are processor times
+of the process, which other programs hardly change. Without them they are also the times on the clock.
 """
 
 from collections.abc import Callable

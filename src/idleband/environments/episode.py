@@ -89,7 +89,9 @@ def play_slot(episode: Episode, t: int, count: int) -> float:
     """Play the first `count` channels of `picks` in slot t; return what they earn together."""
     slot_reward = 0.0
     for i in range(count):
-        slot_reward, s, r, n = play(episode.path, episode.picks[i], t, episode.last_pick, episode.measured, slot_reward)
+        slot_reward, _, s, r, n = play(
+            episode.path, episode.picks[i], t, episode.last_pick, episode.measured, slot_reward
+        )
         episode.feedback[STATE, i] = s
         episode.feedback[REWARD, i] = r
         episode.feedback[PERTURBATION, i] = n

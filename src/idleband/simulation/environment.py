@@ -122,20 +122,21 @@ def sensed_states(sensing: bool, errors: bool, s: Ints, observed: Ints, hidden: 
 @jit
 def play(
     path: SamplePath, k: int, t: int, last_pick: Ints, measured: bool, slot_reward: float
-) -> tuple[float, int, float, float]:
-    """Play channel k in slot t; return the reward of the slot with it, and its feedback: state, reward, perturbation.
+) -> tuple[float, bool, int, float, float]:
+    """Play channel k in slot t; return the reward of the slot with it, whether it is good, and its feedback.
 
-    `last_pick` contains the slot in which each channel was played last. Costs of sensing and switching are not part of
-    the feedback.
+    The feedback is the observed state, the reward and the perturbation. Costs of sensing and switching are not part of
+    it. `last_pick` contains the slot in which each channel was played last.
     """
     switches = path.switching_cost > 0.0 and t > 1 and last_pick[k] != t - 1
     last_pick[k] = t
     s = path.s[k]
-    r = reward(path.reward, state_reward(path, k, s), path.good[k, s], path.n[k])
+    good = path.good[k, s]
+    r = reward(path.reward, state_reward(path, k, s), good, path.n[k])
     slot_reward += path.factor * r
     if switches:
         slot_reward -= path.switching_cost
     if path.errors:  # the reward that belongs to the observed state
         s = path.observed[k]
         r = reward(path.reward, state_reward(path, k, s), path.good[k, s], path.n[k])
-    return slot_reward, s, r, path.n[k] if measured else np.nan
+    return slot_reward, good, s, r, path.n[k] if measured else np.nan

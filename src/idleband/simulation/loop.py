@@ -106,11 +106,11 @@ def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, firs
             k = tally.picks[i]
             if k < 0 or k >= setup.K or not available[k] or tally.last_pick[k] == t:
                 return t
-            slot_reward, s, r, measured = play(path, k, t, tally.last_pick, setup.measured, slot_reward)
+            slot_reward, good, s, r, measured = play(path, k, t, tally.last_pick, setup.measured, slot_reward)
             slot_table -= tally.table_mean[k]
             static += tally.static_worse[row, k]
             contextual += path.expected[k] < best_mth
-            collisions += not path.good[k, path.s[k]]
+            collisions += not good
             tally.plays[k] += 1
             update(setup, state, slot, Feedback(k, s, r, measured))
         earned, earned_carry = add(earned, earned_carry, slot_reward)
