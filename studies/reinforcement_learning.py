@@ -4,7 +4,7 @@
     .venv-rl/bin/pip install torch==2.13.0        # first, a CPU build
     .venv-rl/bin/pip install stable-baselines3==2.9.2 sb3-contrib==2.9.2
     .venv-rl/bin/pip install -c constraints.txt -e '.[gym]'
-    .venv-rl/bin/python studies/reinforcement_learning.py NIST=TRACE      # an hour of processor time
+    .venv-rl/bin/python studies/reinforcement_learning.py NIST=TRACE      # half an hour of processor time
     .venv-rl/bin/python studies/reinforcement_learning.py --trials        # how the settings were chosen
     .venv-rl/bin/python studies/reinforcement_learning.py --quick         # checks that the study works; writes nothing
 
@@ -65,16 +65,16 @@ HERE = Path(__file__).parent
 OUT = Path(__file__).with_suffix(".md")
 STORED = HERE.parent / "results/reinforcement-learning"
 SLOTS = {
-    "ppo-mlp": 1_000_000,
-    "ppo-shared": 800_000,
-    "ppo-lstm": 500_000,
-    "ppo-regression": 800_000,
-}  # of training
+    "ppo-mlp": 3_000_000,
+    "ppo-shared": 3_000_000,
+    "ppo-lstm": 1_500_000,
+    "ppo-regression": 3_000_000,
+}  # of training in S1 and S4
+RECORDING_SLOTS = {"ppo-mlp": 400_000, "ppo-shared": 320_000, "ppo-lstm": 200_000}
 HORIZON, REPLICATIONS = 10_000, 20  # of the test
 EARLY = (100, 1000)  # slots at the beginning that the table shows
 TRAINED_SHARE = 0.6  # of a recording
 RECORDING_USERS = 10
-RECORDING_SHARE = 0.4  # of the training slots in S1 and S4: there are five times as many channels
 LINES = ("mp-belief-lucb", "mp-adaptive", "mp-belief", "mp-stay", "mp-ucb", "mp-random")  # of the figure
 EPISODE = 1000  # slots, in training
 COPIES, STEPS = 128, 64  # slots between two updates
@@ -311,7 +311,7 @@ class Problem(NamedTuple):
     name: str
     training: Scenario
     test: Scenario
-    agents: tuple[str, ...]
+    agents: dict[str, int]  # training slots
     policies: tuple[str, ...]
     reference: str  # policy with which all are compared
 
@@ -445,7 +445,7 @@ def trials() -> list[str]:
     for name, agent, form, changed in TRIED:
         settings = FIRST_GUESS | changed
         scenario = ib.scenario(name)
-        problem = Problem(name, scenario, scenario, (), (), "")
+        problem = Problem(name, scenario, scenario, {}, (), "")
         facts = train(problem, agent, TRIAL_SLOTS, TRIALS, form, **settings)[1]
         text = ", ".join(
             f"{key} = {value:g}" for key, value in (SETTINGS | settings).items() if key in SHOWN | set(changed)
@@ -544,12 +544,11 @@ def problem_of(argument: str) -> Problem:
     name, _, file = argument.partition("=")
     if not file:
         scenario = ib.scenario(name)
-        return Problem(name, scenario, scenario, tuple(SLOTS), POLICIES, "mp-belief-lucb")
+        return Problem(name, scenario, scenario, SLOTS, POLICIES, "mp-belief-lucb")
     trace = ib.Trace.load(file)
     cut = round(TRAINED_SHARE * trace.T)
     parts = [ib.scenario(trace.select(slots=part), users=RECORDING_USERS) for part in ((0, cut), (cut, trace.T))]
-    agents = tuple(agent for agent in SLOTS if agent != "ppo-regression")
-    return Problem(name, parts[0], parts[1], agents, WITHOUT_CONTEXTS, "mp-adaptive")
+    return Problem(name, parts[0], parts[1], RECORDING_SLOTS, WITHOUT_CONTEXTS, "mp-adaptive")
 
 
 def main() -> None:
@@ -572,10 +571,8 @@ def main() -> None:
     ]
     agents: dict[str, dict[str, dict[str, Any]]] = {}
     for problem in problems:
-        share = 1.0 if problem.test.recording is None else RECORDING_SHARE
         agents[problem.name] = {
-            agent: trained(problem, agent, 1000 if quick else int(share * SLOTS[agent]), quick)
-            for agent in problem.agents
+            agent: trained(problem, agent, 1000 if quick else slots, quick) for agent, slots in problem.agents.items()
         }
         policies = problem.policies[:3] if quick else problem.policies
         study = ib.compare(problem.test, policies, horizon=problem.horizon, replications=REPLICATIONS, seed=TEST)
