@@ -78,6 +78,7 @@ def test_pages_include_what_the_studies_wrote() -> None:
         "neural": ["neural-errors", "neural-rewards"],
         "reproduction": ["verdict-changes"],
         "decentralised": ["users_restless", "users_churn", "users_iid"],
+        "reinforcement-learning": ["reinforcement_learning", "reinforcement_learning-trials"],
     }.items():
         text = (EXPLANATION / f"{page}.md").read_text()
         for name in names:
