@@ -431,16 +431,15 @@ TRIED: tuple[tuple[str, str, str, dict[str, float]], ...] = (
     *(
         (name, "ppo-shared", "ranking", changed)
         for name in ("S1", "S4")
-        for changed in (
-            {}, {"gamma": 0.0}, {"gamma": 0.9}, {"gamma": 0.99}, {"learning_rate": 3e-4}, {"learning_rate": 3e-3},
-            {"ent_coef": 0.01}, {"n_steps": 16, "batch_size": 256},
-        )
+        for changed in ({}, {"gamma": 0.0}, {"gamma": 0.9}, {"gamma": 0.99}, {"learning_rate": 3e-4})
     ),
+    ("S4", "ppo-shared", "ranking", {"learning_rate": 3e-3}),
+    ("S4", "ppo-shared", "ranking", {"ent_coef": 0.01}),
 )  # fmt: skip
 
 
 def trials() -> list[str]:
-    """Return a table of short trainings, with seeds that the others do not use."""
+    """Return a table of short trainings, with a seed of their own, played on the paths of the curves."""
     lines = ["| scenario | agent | action | settings | reward per slot |", "|---|---|---|---|---|"]
     for name, agent, form, changed in TRIED:
         settings = FIRST_GUESS | changed

@@ -108,6 +108,7 @@ SLOW = (
     "tests/simulation/test_loop.py",
     "tests/simulation/test_precompile.py",
     "tests/simulation/test_prediction_error.py",
+    "tests/test_agent_environment.py",
 )
 FAST = (
     "tests/allocator/test_settings.py",
