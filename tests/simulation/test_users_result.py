@@ -68,3 +68,16 @@ def test_results_are_stored_and_resumed(tmp_path: Path) -> None:
 def test_equal_seeds_give_equal_users_whatever_the_threads() -> None:
     one, two = (ib.simulate(INDEPENDENT, "mctopm", horizon=300, replications=4, threads=n) for n in (1, 2))
     assert np.array_equal(one.users.reward, two.users.reward)
+
+
+def test_every_slot_of_users_is_recorded() -> None:
+    result = ib.simulate(INDEPENDENT, "lbt-sticky", horizon=300, replications=2, record="slots")
+    slots = result.slots
+    assert slots is not None
+    assert slots.groupby("replication").users.sum().tolist() == result.plays.sum(axis=1).tolist()
+    colliding = slots.users.where(slots.users > 1, 0).groupby([slots.replication, slots.channel]).sum()
+    assert colliding.to_numpy().reshape(2, 5).tolist() == result.users.collisions.tolist()
+    assert slots.groupby("replication").reward.sum().to_numpy() == pytest.approx(result.reward[:, -1])
+    assert (slots.picked == (slots.users > 0)).all()
+    alone = slots[slots.users == 1]
+    assert np.allclose(alone.reward, alone.state)  # bad pays 0, good pays 1

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idleband import validation
+from idleband.arrays import Floats
 from idleband.errors import InputError, counted
 from idleband.policies.registry import Compiled, ConfiguredPolicy, PolicyLike, require_compiled
 from idleband.policies.registry import policy as configured_policy
@@ -16,8 +17,9 @@ from idleband.scenario.scenario import Scenario
 from idleband.simulation.environment import state_reward
 from idleband.simulation.path import MAX_BLOCKS_RUN
 from idleband.simulation.result import Result, result_of
-from idleband.simulation.run import PolicyRun
 from idleband.simulation.scheduler import ScheduledTask, Task, TaskResult, run_tasks
+from idleband.simulation.users_loop import USER_CURVES
+from idleband.simulation.users_run import UsersRun, start_run
 from idleband.validation import WholeNumber
 
 if TYPE_CHECKING:
@@ -57,7 +59,8 @@ def simulate(
     seed : int
         Seed of the random streams. Equal seeds give equal sample paths.
     record : {"slots"}, optional
-        "slots" keeps every slot of a short run in `result.slots`, one row per replication, slot and channel.
+        "slots" keeps every slot of a short run in `result.slots`, one row per replication, slot and channel. Without a
+        base station the column `users` is how many users play the channel.
     threads : int, optional
         Number of threads; by default all processor cores.
     compiled : {"auto", "require"}
@@ -143,28 +146,33 @@ def record_slots(
     }
     if scenario.sensing_errors is not None:
         columns["observed"] = np.zeros(shape, np.int64)
+    if configured.policy.decentralised:
+        columns["users"] = np.zeros(shape, np.int64)  # who play the channel
     contexts = np.zeros((*shape, d))
     rows = scenario.available
     for i in range(replications):
-        run = PolicyRun.start(scenario, configured, horizon, seed, i)
-        path = run.path
+        run = start_run(scenario, configured, horizon, seed, i)
+        path, before = run.path, np.zeros(scenario.users)
         for t in range(horizon):
             run.to(t + 1)
-            picks = run.tally.picks[: run.tally.picked[0]]
             good = path.good[np.arange(K), path.s]
             columns["available"][i, t] = rows[t % len(rows)]
-            columns["picked"][i, t, picks] = True
             columns["state"][i, t] = path.s
             columns["good"][i, t] = good
             columns["perturbation"][i, t] = path.n
             columns["expected_reward"][i, t] = path.expected
             if path.errors:
                 columns["observed"][i, t] = path.observed
+            contexts[i, t] = path.x
+            if isinstance(run, UsersRun):
+                before = _record_users(run, before, {name: column[i, t] for name, column in columns.items()})
+                continue
+            picks = run.tally.picks[: run.tally.picked[0]]
+            columns["picked"][i, t, picks] = True
             for k in picks:
                 earned = reward(path.reward, state_reward(path, k, path.s[k]), good[k], path.n[k])
                 switched = t > 0 and not columns["picked"][i, t - 1, k]
                 columns["reward"][i, t, k] = path.factor * earned - path.switching_cost * switched
-            contexts[i, t] = path.x
     places = np.indices(shape).reshape(3, -1)
     table = {"replication": places[0], "t": places[1] + 1, "channel": places[2]}
     if scenario.channel_names:
@@ -172,3 +180,15 @@ def record_slots(
     table |= {name: column.ravel() for name, column in columns.items()}
     table |= {f"x{j}": contexts[..., j].ravel() for j in range(d)}
     return pandas.DataFrame(table)
+
+
+def _record_users(run: UsersRun, before: Floats, slot: dict[str, npt.NDArray[Any]]) -> Floats:
+    """Record which users play which channel in a slot, and their rewards; return the rewards of each user so far."""
+    first = len(USER_CURVES)
+    earned = run.tally.now[first : first + run.scenario.users].copy()
+    for j, k in enumerate(run.tally.picks):
+        if k >= 0:
+            slot["picked"][k] = True
+            slot["users"][k] += 1
+            slot["reward"][k] = np.nan_to_num(slot["reward"][k]) + earned[j] - before[j]
+    return earned
