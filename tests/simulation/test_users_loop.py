@@ -30,7 +30,7 @@ class Seen(NamedTuple):
 
 @ib.register(name="same-channel", decentralised=True)
 class SameChannel:
-    "All users on one channel, with a record of what they observe."
+    "All users on one channel."
 
     Params = Params
 
@@ -263,7 +263,7 @@ def test_policies_and_scenarios_must_fit() -> None:
 
 @ib.register(name="allocating-user", decentralised=True)
 class AllocatingUser:
-    "A random channel by means of a new array, which compiles with allocation only."
+    "A random channel, with new arrays."
 
     def init(setup: Setup) -> Seen:
         return Seen(*(np.zeros(3) if name == "reward" else np.zeros(3, np.int64) for name in Seen._fields))
