@@ -51,8 +51,9 @@ def test_policies_are_listed_on_one_line_each(ok: Callable[..., str]) -> None:
     assert data["mp-lucb"]["parameters"]["beta"]["default"] == 1.0
     assert data["mp-lucb-rca"]["parameters"]["frame"]["default"] == "rca"
     assert [data[name]["knows"] for name in ("mp-ucb", "mp-lucb")] == [[], ["contexts"]]
-    assert "..." not in text  # no description is cut
-    assert all(data[line.split()[0]]["description"] in line for line in text.splitlines() if line.startswith("  "))
+    for line in text.splitlines():  # no description of the package is cut; other tests may have registered policies
+        name = line.split()[0] if line.startswith("  ") else ""
+        assert not name or all_policies()[name].source is not None or data[name]["description"] in line
 
 
 def test_one_policy_is_described_with_parameters_ranges_and_reference(ok: Callable[..., str]) -> None:
