@@ -13,9 +13,7 @@ import argparse
 import datetime
 import importlib.metadata
 import math
-import os
 import platform
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
+from machine import processor, restart_on_one_core
 
 import idleband as ib
 from idleband.policies.registry import policy as configured_policy
@@ -369,14 +368,6 @@ EXPRESSES = {  # multi-play, restless channels, contexts per channel, nonlinear 
 }  # fmt: skip
 
 
-def processor() -> str:
-    """Return the processor in words."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    known = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    name = known.get("model name", platform.processor() or platform.machine())
-    return f"{name} (family {known['cpu family']}, model {known['model']})" if "cpu family" in known else name
-
-
 def rounded(rate: float) -> str:
     """Return three significant digits with separators."""
     return f"{float(f'{rate:.3g}'):,.0f}"
@@ -415,16 +406,6 @@ def peers_table() -> str:
         version = importlib.metadata.version(DISTRIBUTIONS[peer]).partition("+")[0]
         lines.append(f"| {peer} | {version} | {LICENCES[peer]} | {' | '.join(words)} |")
     return "\n".join(lines)
-
-
-def restart_on_one_core() -> None:
-    """Run on one core with one thread per library; most of them read the number when they are imported."""
-    wanted = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")}
-    wanted["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    if any(os.environ.get(name) != value for name, value in wanted.items()):
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **wanted})
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def main() -> None:
