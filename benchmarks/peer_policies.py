@@ -13,7 +13,7 @@ import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -88,9 +88,9 @@ def smpybandits_simulation(idle: np.ndarray, M: int) -> Simulation:
                     "players": CentralizedMultiplePlay(M, len(idle), UCBalpha, alpha=3).children,
                 }
             )
-            began = perf_counter()
+            began = process_time()
             evaluator.startAllEnv()
-            seconds = perf_counter() - began
+            seconds = process_time() - began
         return R * T, seconds, evaluator.lastCumRewards[0] / T
 
     return run
@@ -192,9 +192,9 @@ def pymab_simulation(K: int, d: int, backend: str) -> Simulation:
             policies={"linucb": LinUCBPolicy(n_arms=K, n_features=d)},
             config=ExperimentConfig(horizon=T, n_replicates=R, seed=seed, backend=backend),
         )
-        began = perf_counter()
+        began = process_time()
         result = experiment.run()
-        return R * T, perf_counter() - began, result.rewards.mean(axis=-1).ravel()
+        return R * T, process_time() - began, result.rewards.mean(axis=-1).ravel()
 
     return run
 
@@ -227,11 +227,11 @@ def coba_simulation(learner: Callable[[], Any], paths: list[Any], contexts: bool
     def run(seed: int) -> tuple[int, float, np.ndarray]:
         chosen = environments if seed >= MANY else [environments[seed % len(environments)]]
         rewards = []
-        began = perf_counter()
+        began = process_time()
         for environment in chosen:
             evaluator = SequentialCB(record=["reward"])
             rewards.append([row["reward"] for row in evaluator.evaluate(environment, learner())])
-        seconds = perf_counter() - began
+        seconds = process_time() - began
         return sum(map(len, rewards)), seconds, np.array([np.mean(row) for row in rewards])
 
     return run

@@ -5,8 +5,9 @@
 
 The time of the package is that of the whole simulation of a slot: states, contexts, perturbations, policy, bookkeeping.
 What is timed of a peer is said in its row. Either it is fed: its policy selects and learns on recorded contexts and
-rewards of the package (peer_policies.py), and nothing else is timed. Or its own simulation runs. Rounds alternate over
-all loops; rates are medians over the rounds, and a ratio is the median of the ratios of the rounds, with its extremes.
+rewards of the package (peer_policies.py), and nothing else is timed. Or its own simulation runs. Times are processor
+times of the process, because other work on the machine changes them less. Rounds alternate over all loops; rates are
+medians over the rounds, and a ratio is the median of the ratios of the rounds, with its extremes.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,13 +99,13 @@ class Fed(NamedTuple):
         select, learn = self.new(K, M, path.x.shape[2])
         T = min(T, self.slots)
         chosen = []
-        began = perf_counter()
+        began = process_time()
         for t in range(T):
             x = path.x[t]
             picks = select(t + 1, x)
             learn(picks, x, path.h[t, picks], path.r[t, picks], path.n[t, picks])
             chosen.append(picks)
-        seconds = perf_counter() - began
+        seconds = process_time() - began
         picked = np.zeros((T, K), bool)
         np.put_along_axis(picked, np.array(chosen), True, 1)
         return T, seconds, picked
@@ -148,9 +149,9 @@ class Ours:
     def measure(self, i: int) -> tuple[int, float]:
         run = PolicyRun.start(self.scenario, self.configured, self.slots + 1000, seed=1, replication=i)
         run.to(1000)  # past the first slots, in which nothing is known
-        began = perf_counter()
+        began = process_time()
         run.to(run.at + self.slots)
-        return self.slots, perf_counter() - began
+        return self.slots, process_time() - began
 
 
 def paths_of(row: Row, paths: Recorded) -> list[SlotRecord]:
@@ -226,10 +227,10 @@ def numpy_loop(name: str) -> Own:
     def run(seed: int) -> tuple[int, float, np.ndarray]:
         T, R = 2000, 1 if seed < 1000 else 20
         rewards = np.zeros(R)
-        began = perf_counter()
+        began = process_time()
         for i in range(R):
             rewards[i] = simulate(POLICIES[name](10, 5, 8), p01, p10, theta, T, 100 * seed + i) / T
-        return R * T, perf_counter() - began, rewards
+        return R * T, process_time() - began, rewards
 
     return Own(run)
 
@@ -249,12 +250,12 @@ def jax_loop(name: str, replications: int) -> Own:
     def run(seed: int) -> tuple[int, float, np.ndarray]:
         if seed >= 1000:
             return 0, 0.0, total(seed, 1024, 2000) / 2000
-        began = perf_counter()
+        began = process_time()
         if replications == 1:
             rewards = np.asarray(jax_reference.simulate(name, jax.random.key(seed), *arguments, 5, T))[None]
         else:
             rewards = total(seed, replications, T)
-        return T * replications, perf_counter() - began, rewards / T
+        return T * replications, process_time() - began, rewards / T
 
     return Own(run)
 

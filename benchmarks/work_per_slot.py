@@ -31,7 +31,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import counting
@@ -44,7 +44,7 @@ from idleband.kernels import ridge, selection
 from idleband.kernels.rng import fill_uniform, stream
 from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
 from idleband.simulation import loop
-from idleband.simulation.bench import BARE, bench, microseconds
+from idleband.simulation.bench import BARE, bench
 from idleband.simulation.run import PolicyRun
 
 FIRST, SLOTS, SECONDS = 2000, 100, 4.0  # slots before counting, slots counted, and the time for them
@@ -231,18 +231,18 @@ def random_filler() -> Any:
 
 
 def per_second(function: Callable[..., Any], operations: int, *arrays: Any) -> float:
-    """Return the highest rate of several measurements of about 20 ms; a call does `operations` n times."""
+    """Return the highest rate in processor time of calls of about 20 ms; a call does the operations `times` times."""
     best, times = math.inf, 1
     while best * times < 0.02 or best == math.inf:
         function(times, *arrays)
-        began = perf_counter()
+        began = process_time()
         function(times, *arrays)
-        best = (perf_counter() - began) / times
+        best = (process_time() - began) / times
         times *= 2
     for _ in range(20):
-        began = perf_counter()
+        began = process_time()
         function(times, *arrays)
-        best = min(best, (perf_counter() - began) / times)
+        best = min(best, (process_time() - began) / times)
     return operations / best
 
 
@@ -425,6 +425,13 @@ def gpu_table(works: dict[str, Work], measured: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
+def timed(run: PolicyRun, slots: int) -> float:
+    """Return the processor time per slot of the next slots."""
+    began = process_time()
+    run.to(run.at + slots)
+    return (process_time() - began) / slots
+
+
 def dimension_table(rate: dict[str, float]) -> str:
     """Return times of MP-LUCB by dimension: what its multiply-adds take beside what does not depend on them."""
     lines = [
@@ -435,7 +442,8 @@ def dimension_table(rate: dict[str, float]) -> str:
     for d in (2, 4, 8, 16, 32, 64):
         scenario = sized(10, 5, d)
         work = count(scenario, policy("mp-lucb"), 10, 2.0).multiply_adds
-        time = microseconds(scenario, {"": policy("mp-lucb")}, slots=50_000, rounds=5)[""] * 1e3
+        run = PolicyRun.start(scenario, policy("mp-lucb"), 10**6, 0, 0)
+        time = min(timed(run, 20_000) for _ in range(10)) * 1e9
         pace = work / time
         more = (work - before[0]) / (time - before[1])
         lines.append(
