@@ -4,6 +4,7 @@
     python benchmarks/work_per_slot.py --gpu rates.json             # with slots per second of an NVIDIA H200, by policy
     python benchmarks/work_per_slot.py --bench bench.json           # of `idleband bench --json`, instead of measuring
     python benchmarks/work_per_slot.py --counted                    # with the counts in work_per_slot.json
+    IDLEBAND_CACHE_DIR=FOLDER python benchmarks/work_per_slot.py --assembly      # with an empty FOLDER
 
 counting.py runs the source of the loop and of a policy with counters, on slots 2001 to 2100 of S1 (fewer of slow
 policies), after the compiled loop has run the first 2,000. Per slot:
@@ -362,7 +363,7 @@ def floor(work: Work, rate: dict[str, float]) -> tuple[float, float]:
 # --- assembly --------------------------------------------------------------------------------------------------------
 
 PATTERNS = {
-    "multiply-adds, fused": re.compile(r"\tvfn?m(add|sub)\w*\s"),
+    "fused multiply-adds": re.compile(r"\tvfn?m(add|sub)\w*\s"),
     "on 8 numbers": re.compile(r"\tv(add|sub|mul)\w*pd\s.*%zmm"),
     "on 4 or 2": re.compile(r"\tv(add|sub|mul)\w*pd\s(?!.*%zmm)"),
     "on 1": re.compile(r"\tv(add|sub|mul)\w*sd\s"),
@@ -476,11 +477,12 @@ def main() -> None:
     parser.add_argument("--gpu", type=Path, help="JSON: slots per second on an NVIDIA H200 by policy")
     parser.add_argument("--policy", nargs="+", help="these policies only")
     parser.add_argument("--counted", action="store_true", help="read the counts of the last run")
-    parser.add_argument("--assembly", action="store_true", help="print the instructions of loops instead")
+    parser.add_argument("--assembly", action="store_true", help="count the instructions of loops instead")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "work_per_slot.md")
     arguments = parser.parse_args()
     if arguments.assembly:
-        print(assembly(arguments.policy or ["mp-ucb", "mp-lucb"]))
+        names = arguments.policy or ["mp-ucb", "mp-lucb", "mp-belief-lucb", "mp-nucb"]
+        arguments.out.with_stem(arguments.out.stem + "-assembly").write_text(assembly(names) + "\n")
         return
     restart_on_one_core()
     names = arguments.policy or [name for name, p in POLICIES.items() if p.source is None]
