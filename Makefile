@@ -12,7 +12,7 @@ STATION ?= S1
 # Hundreds of processes are started by the tests: let them share bytecode, whatever the shell's setting.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help docs reproduce pages demo serve check test lint format install bench study wheel lock clean
+.PHONY: help docs reproduce pages demo serve check test lint format install bench peers study wheel lock clean
 help:  ## list these commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -64,6 +64,16 @@ bench: install  ## measure the speed of every policy, also against NumPy and aga
 	$(BIN)/idleband bench
 	$(BIN)/python benchmarks/against_numpy.py
 	$(BIN)/python benchmarks/neural.py
+
+PEERS := .venv-peers
+peers: $(PEERS)/.installed  ## measure the package beside other bandit libraries, in an environment of their own
+	$(PEERS)/bin/python -W ignore benchmarks/peers.py
+
+$(PEERS)/.installed: benchmarks/peers-requirements.txt constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -r benchmarks/peers-requirements.txt
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps calvera==1.0.2
+	@touch $@
 
 study: install  ## run the studies behind docs/explanation/{neural,ranking,beyond}.md again, in about 90 minutes
 	$(BIN)/python studies/neural.py

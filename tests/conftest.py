@@ -77,6 +77,7 @@ SLOW = (
     "src/idleband/simulation/prediction_error.py",
     "tests/advice/",
     "tests/allocator/",
+    "tests/benchmarks/",
     "tests/cli/test_advise.py",
     "tests/cli/test_commands.py",
     "tests/cli/test_faults.py",

@@ -86,6 +86,18 @@ def test_pages_include_what_the_studies_wrote() -> None:
             assert (ROOT / f"studies/{name}.md").read_text().startswith("| "), name
 
 
+def test_pages_include_what_the_benchmarks_wrote() -> None:
+    for page, names in {
+        "performance": ["peers"],
+        "roofline": ["", "-rates", "-parts", "-dimension", "-assembly", "-h200"],
+    }.items():
+        text = (EXPLANATION / f"{page}.md").read_text()
+        for name in names:
+            name = f"work_per_slot{name}" if page == "roofline" else name
+            assert f"{{include}} ../../benchmarks/{name}.md" in text, name
+            assert (ROOT / f"benchmarks/{name}.md").read_text().startswith("| "), name
+
+
 def test_the_number_of_policies_is_right() -> None:
     count = sum(policy.source is None for policy in ib.POLICIES.values())
     alone = sum(policy.decentralised and policy.source is None for policy in all_policies().values())
