@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,14 +63,12 @@ def connected(address: str) -> Iterator["Client"]:
     with _silent():
         try:
             client = Client(**where, set_as_default=False)
-        except (ValueError, TypeError, ImportError) as error:
-            raise InputError(f"--cluster = {address!r}: is not an address that Dask can connect to ({error})") from None
         except Exception as error:  # OSError, and others where what answers is not a scheduler
             raise ClusterError(f"--cluster {address}: no Dask scheduler answers ({_first_line(error)})") from None
         try:
             yield client
         finally:
-            with contextlib.suppress(Exception):  # the scheduler is lost
+            with _without_second_interrupt(), contextlib.suppress(Exception):  # the scheduler may be lost
                 client.close(timeout=2)
 
 
@@ -78,12 +77,21 @@ def _scheduler(address: str) -> dict[str, str]:
         if not Path(address).is_file():
             raise InputError(f"--cluster = {address!r}: no such scheduler file")
         return {"scheduler_file": address}
+    from distributed import Security
+    from distributed.comm import get_address_host
+
     _, _, port = address.rpartition(":")
-    if not port.isdecimal():
+    try:
+        host = get_address_host(address)
+    except (ValueError, ImportError):  # no such protocol, or it is not installed
+        host = ""
+    if not (host and port.isdecimal()):
         raise InputError(
             f"--cluster = {address!r}: must be the address of a Dask scheduler, such as tcp://HOST:8786, or its"
             " scheduler file (.json)"
         )
+    if address.startswith(("tls://", "wss://")) and Security().get_connection_args("client")["ssl_context"] is None:
+        raise InputError(f"--cluster = {address!r}: needs certificates; set distributed.comm.tls in Dask's configuration")
     return {"address": address}
 
 
@@ -116,9 +124,8 @@ def local_workers(count: WholeNumber) -> Iterator["Client"]:
         try:
             yield client
         finally:
-            with contextlib.suppress(Exception):
+            with _without_second_interrupt(), contextlib.suppress(Exception):
                 client.close(timeout=2)
-            with contextlib.suppress(Exception):
                 cluster.close(timeout=5)
 
 
@@ -139,6 +146,19 @@ def _without_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _without_second_interrupt() -> Iterator[None]:
+    """Ignore Ctrl-C while everything is being ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager
