@@ -68,7 +68,7 @@ def connected(address: str) -> Iterator["Client"]:
         try:
             yield client
         finally:
-            with _without_second_interrupt(), contextlib.suppress(Exception):  # the scheduler may be lost
+            with without_interrupts(), contextlib.suppress(Exception):  # the scheduler may be lost
                 client.close(timeout=2)
 
 
@@ -91,7 +91,9 @@ def _scheduler(address: str) -> dict[str, str]:
             " scheduler file (.json)"
         )
     if address.startswith(("tls://", "wss://")) and Security().get_connection_args("client")["ssl_context"] is None:
-        raise InputError(f"--cluster = {address!r}: needs certificates; set distributed.comm.tls in Dask's configuration")
+        raise InputError(
+            f"--cluster = {address!r}: needs certificates; set distributed.comm.tls in Dask's configuration"
+        )
     return {"address": address}
 
 
@@ -109,13 +111,13 @@ def local_workers(count: WholeNumber) -> Iterator["Client"]:
 
     with _silent():
         # Results may depend on the number of threads of BLAS, which Dask would set to 1.
-        with dask.config.set({"distributed.nanny.pre-spawn-environ": {}}), _without_interrupts():
+        with dask.config.set({"distributed.nanny.pre-spawn-environ": {}}), _unreachable_by_interrupts():
             cluster = LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
                 processes=True,
                 host="127.0.0.1",
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",  # without bokeh: only the state of the scheduler as text
                 worker_dashboard_address=None,
                 memory_limit=0,
                 silence_logs=logging.CRITICAL,
@@ -124,13 +126,13 @@ def local_workers(count: WholeNumber) -> Iterator["Client"]:
         try:
             yield client
         finally:
-            with _without_second_interrupt(), contextlib.suppress(Exception):
+            with without_interrupts(), contextlib.suppress(Exception):
                 client.close(timeout=2)
                 cluster.close(timeout=5)
 
 
 @contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
+def _unreachable_by_interrupts() -> Iterator[None]:
     """Start threads and processes that Ctrl-C does not reach: it is meant for the main thread of this process.
 
     They inherit the signals that are blocked here.
@@ -149,7 +151,7 @@ def _without_interrupts() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_second_interrupt() -> Iterator[None]:
+def without_interrupts() -> Iterator[None]:
     """Ignore Ctrl-C while everything is being ended."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -164,10 +166,12 @@ def _without_second_interrupt() -> Iterator[None]:
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """Keep the log of Dask from the terminal: what it reports is reported in one line, or repaired."""
-    log = logging.getLogger("distributed")
-    before = log.level
-    log.setLevel(logging.CRITICAL + 1)
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in ("distributed", "tornado")]
+    before = {name: logging.getLogger(name).level for name in names}  # Dask sets the levels of single modules
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        log.setLevel(before)
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

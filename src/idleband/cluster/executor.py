@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idleband.binding import Kernel, check_compiled
 from idleband.cluster.batch import Batch, CancelledError, Outcome, Part, run_batch
+from idleband.cluster.connect import without_interrupts
 from idleband.cluster.installation import installation
 from idleband.cluster.packing import Packable, Packed, pack
 from idleband.errors import ClusterError
@@ -40,7 +41,7 @@ LOOK = 2.0  # seconds between two looks at the workers
 LOST_TIMEOUT = 600.0  # seconds without any worker after which a run ends
 MAX_LOST = 100  # workers that may be lost with the same task
 START = "start one with: dask worker ADDRESS"
-INSTALL = "install the same idleband on all of them: pip install 'idleband[cluster]'"
+INSTALL = 'install the same version of it on all of them: pip install "idleband[cluster]"'
 AGAIN = "finished work is kept, and the same command continues from there"
 
 
@@ -150,7 +151,7 @@ class _Run:
             raise
         finally:
             futures = [*(sent.future for sent in self.sent.values()), *self.scenarios.values()]
-            with contextlib.suppress(Exception):  # the scheduler is lost
+            with without_interrupts(), contextlib.suppress(Exception):  # the scheduler may be lost
                 if self.client.status == "running":
                     self.client.unsubscribe_topic(self.topic)
                     self.client.cancel(futures, force=True)

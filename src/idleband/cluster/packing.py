@@ -35,6 +35,7 @@ class Packed(NamedTuple):
 
 
 class _Content(NamedTuple):
+    name: str  # for messages
     file: UserFile | None  # the user's file that the object refers to
     by_value: bool  # whether a user's code is part of the object
     pickled: bytes
@@ -53,7 +54,7 @@ def pack(value: Packable) -> Packed:
             pickled = cloudpickle.dumps(value)
     except Exception as error:  # of an object that the user's code refers to
         raise InputError(f"{_name(value)}: cannot be sent to workers: {_one_line(error)}") from error
-    data = pickle.dumps(_Content(file, by_value, pickled))
+    data = pickle.dumps(_Content(_name(value), file, by_value, pickled))
     return Packed(hashlib.sha256(data).hexdigest(), data)
 
 
@@ -111,13 +112,13 @@ def unpack(packed: Packed) -> Any:
 
 
 def _unpack(packed: Packed) -> Any:
-    content = pickle.loads(packed.data)
+    content: _Content = pickle.loads(packed.data)
     if content.file is not None:
         user_code.install(content.file)
     try:
         value = pickle.loads(content.pickled)
     except Exception as error:
-        raise InputError(f"code of a user: cannot be loaded on a worker: {_one_line(error)}") from error
+        raise InputError(f"{content.name}: cannot be loaded on a worker: {_one_line(error)}") from error
     if isinstance(value, ConfiguredPolicy):
         _set_cacheable(value.policy, content.by_value)
     elif isinstance(model := value.perturbation.model, UserModel):
