@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import distributed  # noqa: F401  (the defaults of its settings)
 import pytest
 
 from idleband.cluster.connect import local_workers

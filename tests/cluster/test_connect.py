@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 import dask
+import distributed  # noqa: F401  (the defaults of its settings)
 import pytest
 
 import idleband as ib

@@ -67,7 +67,7 @@ class CancelledError(Exception):
 _preparing = Lock()
 
 
-def run_batch(client: Mapping[str, str], pickled: bytes, *scenarios: Packed) -> Outcome:
+def run_batch(client: Mapping[str, str], pickled: bytes, *scenarios: tuple[str, bytes]) -> Outcome:
     """Run the tasks of a pickled batch one after another.
 
     `client` is the installation of the client, and `scenarios` are those of the parts.
@@ -79,7 +79,7 @@ def run_batch(client: Mapping[str, str], pickled: bytes, *scenarios: Packed) -> 
         if different := difference(client, installation()):
             raise ClusterError(f"worker {here.address}: results would not be those of this machine: {different}")
         batch: Batch = pickle.loads(pickled)
-        found = {packed.digest: unpack(packed) for packed in scenarios}
+        found = {digest: unpack(Packed(digest, data)) for digest, data in scenarios}
         policies = [None if part.policy is None else unpack(part.policy) for part in batch.parts]
         first = batch.parts[0]
         begin = ScheduledTask(found[first.scenario], Task(policies[0], 0), first.horizon, first.seed, _ignore)

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,11 +59,14 @@ def connected(address: str) -> Iterator["Client"]:
     """Yield a client of the scheduler at an address, or of the one that has written a scheduler file."""
     check_installed("--cluster")
     from distributed import Client
+    from distributed.versions import VersionMismatchWarning
 
     where = _scheduler(address)
     with _silent():
         try:
-            client = Client(**where, set_as_default=False)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", VersionMismatchWarning)  # each worker is checked before it runs a task
+                client = Client(**where, set_as_default=False)
         except Exception as error:  # OSError, and others where what answers is not a scheduler
             raise ClusterError(f"--cluster {address}: no Dask scheduler answers ({_first_line(error)})") from None
         try:

@@ -15,14 +15,14 @@ import pickle
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idleband.binding import Kernel, check_compiled
-from idleband.cluster.batch import Batch, CancelledError, Outcome, Part, run_batch
+from idleband.cluster.batch import Batch, CancelledError, Outcome, Part
 from idleband.cluster.connect import without_interrupts
 from idleband.cluster.installation import installation
 from idleband.cluster.packing import Packable, Packed, pack
@@ -41,7 +41,7 @@ LOOK = 2.0  # seconds between two looks at the workers
 LOST_TIMEOUT = 600.0  # seconds without any worker after which a run ends
 MAX_LOST = 100  # workers that may be lost with the same task
 START = "start one with: dask worker ADDRESS"
-INSTALL = 'install the same version of it on all of them: pip install "idleband[cluster]"'
+INSTALL = 'install there what is installed here: pip install "idleband[cluster]"'
 AGAIN = "finished work is kept, and the same command continues from there"
 
 
@@ -218,7 +218,7 @@ class _Run:
         batch = pickle.dumps(Batch(self.topic, parts))
         needed = [self._on_cluster(digest) for digest in dict.fromkeys(part.scenario for part in parts)]
         key = f"{name_of(loop.first)}-{uuid.uuid4().hex}"
-        future = self.client.submit(run_batch, dict(installation()), batch, *needed, key=key, pure=False)
+        future = self.client.submit(_on_worker(), dict(installation()), batch, *needed, key=key, pure=False)
         self.sent[key] = _Sent(loop, items, future)
         future.add_done_callback(lambda done: self.arrived.put(done.key))
 
@@ -242,7 +242,7 @@ class _Run:
         if digest not in self.scenarios:
             key = f"scenario-{uuid.uuid4().hex}"
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
-                self.scenarios[digest] = self.client.submit(Packed, *self.by_digest[digest], key=key, pure=False)
+                self.scenarios[digest] = self.client.submit(tuple, [*self.by_digest[digest]], key=key, pure=False)
         return self.scenarios[digest]
 
     # --- receiving ---------------------------------------------------------------------------------------------------
@@ -267,23 +267,21 @@ class _Run:
 
         loop, items, future = self.sent[key]
         try:
-            outcome: Outcome = future.result()
+            outcome: Outcome | str = future.result()
         except KilledWorker as error:
             del self.sent[key]
             self._repeat(loop, items, error)
             return
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "idleband":
-                raise
-            raise ClusterError(f"a Dask worker or the scheduler cannot import {error.name}; {INSTALL}") from error
         del self.sent[key]
+        if isinstance(outcome, str):
+            raise ClusterError(f"{outcome}; {INSTALL}")
         loop.compiling, loop.compiled = False, True
         for item, found in zip(items, outcome.results, strict=False):
             scheduled = item.scheduled
             configured = scheduled.task.configured
             loop.slots += scheduled.horizon
             if found.note and configured is not None:
-                check_compiled(configured.policy, Kernel(run_batch, False, found.note))
+                check_compiled(configured.policy, Kernel(_on_worker, False, found.note))
             scheduled.done(scheduled.task, TaskResult(found.curves, found.plays, None, found.note, found.seconds))
             self._count(item, scheduled.horizon)
         loop.seconds += outcome.elapsed if outcome.results else 0.0
@@ -306,6 +304,24 @@ class _Run:
                 f" {error.last_worker.address}; do they have enough memory? {AGAIN}"
             )
         loop.left.extendleft(reversed(items))
+
+
+def _on_worker() -> Callable[..., Any]:
+    """Return the function of a batch. As a local function it travels by value: not even the scheduler needs idleband.
+
+    A worker that could not read the message would end itself.
+    """
+
+    def run(*arguments: Any) -> Any:
+        try:
+            from idleband.cluster.batch import run_batch
+        except ImportError as error:
+            from distributed import get_worker
+
+            return f"Dask worker {get_worker().address} cannot import idleband ({error})"
+        return run_batch(*arguments)
+
+    return run
 
 
 def _experiment_of(scheduled: ScheduledTask) -> tuple[int, int, int, int]:
