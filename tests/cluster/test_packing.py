@@ -16,7 +16,7 @@ from tests.own_policy import MINE
 
 
 def test_every_policy_of_the_package_is_found_again_by_name() -> None:
-    for one in all_policies().values():
+    for one in [found for found in all_policies().values() if found.source is None]:
         configured = ib.policy(one)
         again = unpack(pack(configured))
         assert again == configured
