@@ -249,13 +249,15 @@ class Killer(Recorder):
     def __init__(self, client: Client, shares: list[float]) -> None:
         super().__init__()
         self.client, self.shares = client, shares
+        self.killed: list[int] = []
 
     def advance(self, slots: float) -> None:
         super().advance(slots)
         if self.shares and self.slots > self.shares[0] * self.expected:
-            pids = [one.pid for one in self.client.cluster.workers.values() if one.pid]
+            pids = [one.pid for one in self.client.cluster.workers.values() if one.pid and one.pid not in self.killed]
             if pids:
                 self.shares.pop(0)
+                self.killed.append(pids[0])
                 os.kill(pids[0], signal.SIGKILL)
 
 
