@@ -79,6 +79,8 @@ SLOW = (
     "tests/allocator/",
     "tests/benchmarks/",
     "tests/cli/test_advise.py",
+    "tests/cli/test_cluster.py",
+    "tests/cluster/test_executor.py",
     "tests/cli/test_commands.py",
     "tests/cli/test_faults.py",
     "tests/cli/test_replay.py",

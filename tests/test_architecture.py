@@ -25,9 +25,10 @@ def steps(walk: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def test_there_are_seven_walks() -> None:
+def test_there_are_eight_walks() -> None:
     assert list(WALKS) == [
         "`idleband run`",
+        "`idleband run --workers`",
         "`ib.simulate`",
         "A run without a base station",
         "`idleband reproduce`",

@@ -211,6 +211,7 @@ LAYERS = (
     "advice",
     "reporting",
     "experiments",
+    "cluster",
     "allocator",
     "environments",
     "simulation",

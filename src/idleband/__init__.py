@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from idleband import policies, random
 from idleband.environments.registration import register_environments
 from idleband.errors import (
+    ClusterError,
     CompilationWarning,
     ConflictError,
     IdlebandError,
@@ -76,6 +77,7 @@ __all__ = [
     "Advice",
     "Allocator",
     "AtLeast",
+    "ClusterError",
     "CompilationWarning",
     "ConfiguredPolicy",
     "ConflictError",

@@ -39,6 +39,10 @@ class StorageError(IdlebandError):
     """A file cannot be written or read back, for example because the disk is full."""
 
 
+class ClusterError(IdlebandError):
+    """A Dask cluster cannot be used: it cannot be reached, was lost, or its workers differ from this process."""
+
+
 class CompilationWarning(UserWarning):
     """A user's policy does not compile and runs interpreted, which is several times slower.
 

@@ -111,7 +111,15 @@ class _Loading(NamedTuple):
     path: Path
 
 
+class UserFile(NamedTuple):
+    """A user's file as it was loaded."""
+
+    path: str
+    text: bytes
+
+
 _files: dict[Path, _Loaded] = {}
+_modules: dict[str, UserFile] = {}  # by module name
 _texts: dict[str | None, tuple[str, bytes]] = {}  # all loaded texts, including files that changed since
 _loading: dict[str, _Loading] = {}  # by module name
 
@@ -143,20 +151,39 @@ def _load(shown: Path) -> Any:
     source = hashlib.sha256(text).hexdigest()
     if path in _files and _files[path].source == source:
         return _files[path].module
+    module = _execute(UserFile(str(path), text), shown)
+    _files[path] = _Loaded(source, module)
+    return module
+
+
+def _execute(file: UserFile, shown: Path) -> Any:
+    """Return the module that a user's file defines; errors name it as the user has."""
+    path, source = Path(file.path), hashlib.sha256(file.text).hexdigest()
     # The name depends on path and content, because machine code is cached under it.
-    identity = hashlib.sha256(str(path).encode() + source.encode()).hexdigest()[:12]
+    identity = hashlib.sha256(file.path.encode() + source.encode()).hexdigest()[:12]
     module = types.ModuleType(re.sub(r"\W", "_", f"idleband_user_{path.stem}_{identity}"))
-    module.__file__ = str(path)
+    module.__file__ = file.path
     sys.modules[module.__name__] = module
     _loading[module.__name__] = _Loading(source, path)
     try:
-        exec(compile(text, str(path), "exec"), vars(module))
+        exec(compile(file.text, file.path, "exec"), vars(module))
     except InputError:
         raise
     except Exception as error:
         raise InputError(f"{shown}: cannot be imported: {type(error).__name__}: {error}") from error
     finally:
         del _loading[module.__name__]
-    _files[path] = _Loaded(source, module)
-    _texts.setdefault(source, (path.stem, text))
+    _modules[module.__name__] = file
+    _texts.setdefault(source, (path.stem, file.text))
     return module
+
+
+def file_of_module(name: str) -> UserFile | None:
+    """Return the file that a module was loaded from through `file.py:name`, or None."""
+    return _modules.get(name)
+
+
+def install(file: UserFile) -> None:
+    """Load a file of another process, which this one may not be able to read, under the same module name."""
+    if file not in _modules.values():
+        _execute(file, Path(file.path))

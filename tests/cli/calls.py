@@ -1,8 +1,10 @@
 """Helpers of the tests of the command line."""
 
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -26,3 +28,28 @@ def one_line(result: subprocess.CompletedProcess[str], status: int = 2) -> str:
     assert result.stderr.startswith("idleband: ")
     assert result.stderr.count("\n") == 1
     return result.stderr
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+
+
+def interrupted(
+    arguments: Sequence[object], ready: Callable[[], object], gap: float | None = None
+) -> tuple[int, str, float]:
+    """Interrupt a run when it is ready, and again after a gap; return status, stderr and the seconds until its end."""
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(ready, process)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        if gap is not None:
+            time.sleep(gap)
+            process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        return process.returncode, err, time.monotonic() - began
+    finally:
+        process.kill()
+        process.wait()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread, active_count
 
@@ -17,7 +17,7 @@ import pytest
 import idleband as ib
 from idleband.progress import Progress
 from idleband.simulation.scheduler import ScheduledTask, Task, TaskResult, run_tasks
-from tests.cli.calls import SMALL, command, one_line
+from tests.cli.calls import SMALL, command, interrupted, one_line
 from tests.own_policy import MINE
 from tests.stored_tasks import stored_tasks
 
@@ -94,31 +94,6 @@ def test_output_that_cannot_be_written_is_reported() -> None:
 
 
 # --- stopping --------------------------------------------------------------------------------------------------------
-
-
-def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
-
-
-def interrupted(
-    arguments: Sequence[object], ready: Callable[[], object], gap: float | None = None
-) -> tuple[int, str, float]:
-    """Interrupt a run when it is ready, and again after a gap; return status, stderr and the seconds until its end."""
-    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        wait_for(ready, process)
-        began = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        if gap is not None:
-            time.sleep(gap)
-            process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-        return process.returncode, err, time.monotonic() - began
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_ctrl_c_ends_a_long_task(finished: Path) -> None:  # finished: the loop is compiled

@@ -22,6 +22,7 @@ from idleband.experiments.run import StudyRequest, run_experiment, run_experimen
 from idleband.experiments.spec import Experiment, experiment, read_experiment
 from idleband.experiments.store import CONTEXTS, LOG, TRACES
 from idleband.progress import Progress
+from idleband.simulation.scheduler import ThreadExecutor
 from tests.cli.calls import contents
 from tests.conftest import ROOT
 from tests.own_model import LOUD
@@ -297,9 +298,9 @@ class Recorder(Progress):
 def test_experiments_run_together_give_the_results_of_single_runs(tmp_path: Path, threads: int) -> None:
     recorders = [Recorder() for _ in three()]
     requests = [StudyRequest(spec, tmp_path / str(i), recorders[i]) for i, spec in enumerate(three())]
-    together = run_experiments(requests, threads=threads)
+    together = run_experiments(requests, executor=ThreadExecutor(threads))
     for i, spec in enumerate(three()):
-        alone = run_experiment(spec, tmp_path / f"alone-{i}", threads=1)
+        alone = run_experiment(spec, tmp_path / f"alone-{i}", executor=ThreadExecutor(1))
         assert_equal(together[i], alone)
         assert together[i].labels == alone.labels
         assert_equal(ib.load(tmp_path / str(i)), alone)
@@ -308,7 +309,9 @@ def test_experiments_run_together_give_the_results_of_single_runs(tmp_path: Path
 
 
 def test_experiments_run_together_without_folders() -> None:
-    for study, spec in zip(run_experiments([StudyRequest(spec) for spec in three()], threads=2), three(), strict=True):
+    for study, spec in zip(
+        run_experiments([StudyRequest(spec) for spec in three()], executor=ThreadExecutor(2)), three(), strict=True
+    ):
         assert_equal(study, run_experiment(spec))
     assert run_experiments([]) == []
 
@@ -320,7 +323,7 @@ def test_first_experiment_is_complete_when_the_second_is_stopped(tmp_path: Path)
     second = experiment(ib.scenario("S4", users=3), CONFIGURED[:2], **size)
     stopped = StudyRequest(second, tmp_path / "2", Recorder(4 * 40))  # the references and the first policy are done
     with pytest.raises(KeyboardInterrupt):
-        run_experiments([StudyRequest(first, tmp_path / "1"), stopped], threads=1)
+        run_experiments([StudyRequest(first, tmp_path / "1"), stopped], executor=ThreadExecutor(1))
     study = ib.load(tmp_path / "1")
     assert study.complete
     assert_equal(study, run_experiment(first))

@@ -12,6 +12,7 @@ from idleband.paper.figures import ReportFigure
 from idleband.paper.report import report_figures, write_report
 from idleband.paper.reproduce import reproduce
 from idleband.paper.stored import StoredStudies
+from idleband.simulation.scheduler import ThreadExecutor
 from tests.paper.stored import SIZE
 from tests.shared import made_once
 
@@ -21,7 +22,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with all parts and their report, made on one thread. Tests must not change it."""
 
     def make(folder: Path) -> None:
-        reproduce(folder, SIZE, threads=1)
+        reproduce(folder, SIZE, executor=ThreadExecutor(1))
         assert write_report(folder).missing == []
 
     return made_once(tmp_path_factory, "whole", make)

@@ -27,6 +27,7 @@ from idleband.paper.report import report_figures, write_report
 from idleband.paper.reproduce import reproduce
 from idleband.paper.stored import StoredStudies
 from idleband.progress import Progress
+from idleband.simulation.scheduler import ThreadExecutor
 from tests.paper import stored
 from tests.paper.stored import SIZE
 from tests.stored_tasks import stored_tasks
@@ -114,7 +115,7 @@ def test_static_and_contextual_regret_compare_alike(whole: Path) -> None:
 
 def test_results_do_not_depend_on_threads_or_other_parts(whole: Path, tmp_path: Path) -> None:
     """One part runs on two threads; the whole ran on one."""
-    reproduce(tmp_path / "out", SIZE, ["figure4"], threads=2)
+    reproduce(tmp_path / "out", SIZE, ["figure4"], executor=ThreadExecutor(2))
     check_same(tmp_path / "out", whole)
 
 
@@ -155,7 +156,7 @@ def test_progress_adds_up_to_the_announced_work(tmp_path: Path) -> None:
     runs = tuning_tasks, gamma_tasks, linear_tasks, neural_tasks = 19 + 7, 5, 5 * 2 * 4, 5 * 4
     for _ in ("new", "there"):
         recorder = Recorder()
-        reproduce(tmp_path / "out", size, ["figure3"], threads=1, progress=recorder)
+        reproduce(tmp_path / "out", size, ["figure3"], executor=ThreadExecutor(1), progress=recorder)
         assert recorder.expected == [20 * (tuning_tasks + linear_tasks + 17 * neural_tasks) + 10 * 17 * gamma_tasks]
         assert sum(recorder.done) == pytest.approx(recorder.expected[0])
     assert len(tasks(tmp_path / "out")) == sum(runs)
@@ -204,7 +205,7 @@ def test_fewer_tuning_replications_choose_the_same_when_run_and_when_stored(tmp_
 def test_interrupted_reproduction_continues_with_equal_results(whole: Path, tmp_path: Path, share: float) -> None:
     folder = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        reproduce(folder, SIZE, ["figure4"], threads=1, progress=Recorder(stop_at=share))
+        reproduce(folder, SIZE, ["figure4"], executor=ThreadExecutor(1), progress=Recorder(stop_at=share))
     kept = tasks(folder)
     assert kept
     assert len(list((folder / "studies").iterdir())) == (FIGURE_4 // 2 if share < 0.2 else FIGURE_4)
@@ -221,6 +222,7 @@ import os, signal, sys
 from pathlib import Path
 from idleband.paper.reproduce import reproduce
 from idleband.progress import Progress
+from idleband.simulation.scheduler import ThreadExecutor
 from tests.paper.stored import SIZE
 
 class Killer(Progress):
@@ -231,7 +233,7 @@ class Killer(Progress):
         if self.left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-reproduce(Path(sys.argv[1]), SIZE, ["figure4"], threads=2, progress=Killer())
+reproduce(Path(sys.argv[1]), SIZE, ["figure4"], executor=ThreadExecutor(2), progress=Killer())
 """
 
 

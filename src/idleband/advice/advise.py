@@ -11,9 +11,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from idleband import validation
+from idleband.cluster.connect import executor_for
 from idleband.errors import InputError
 from idleband.experiments.run import run_experiment
 from idleband.experiments.spec import experiment
@@ -27,6 +28,9 @@ from idleband.trace.fit.fit import MIN_SLOTS, TraceFit
 from idleband.trace.statistics import TraceStatistics
 from idleband.trace.trace import Trace
 from idleband.validation import WholeNumber
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 PREFERRED = "mp-adaptive"
 MARGIN = 0.001  # share of the reward below which a difference does not matter
@@ -151,6 +155,7 @@ def advise(
     seed: WholeNumber = 0,
     out: str | Path | None = None,
     threads: int | None = None,
+    client: "Client | None" = None,
     progress: Progress = SILENT,
 ) -> Advice:
     """Recommend a policy for a recorded band.
@@ -171,6 +176,8 @@ def advise(
         Folder for results and report.html. If it contains part of the replays, only the rest is run.
     threads : int, optional
         Number of threads; by default all processor cores.
+    client : dask.distributed.Client, optional
+        Replay on the workers of a Dask cluster instead of on threads. Needs the extra `cluster`.
     progress : Progress, optional
         Observer of the replays.
 
@@ -203,7 +210,8 @@ def advise(
             raise InputError(f"policy {one.label}: uses contexts, which the trace does not have; choose another")
     replayed = scenario(trace if isinstance(trace, Trace) else Path(trace), users=M)
     spec = experiment(replayed, configured, None, replications, seed)
-    study = run_experiment(spec, None if folder is None else folder / "replay", threads=threads, progress=progress)
+    place, executor = None if folder is None else folder / "replay", executor_for(threads, client)
+    study = run_experiment(spec, place, executor=executor, progress=progress)
     listed = configured if policies is None else policies
     written = {
         one.label: given if isinstance(given, str) and ".py:" in given else ""

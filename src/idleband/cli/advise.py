@@ -8,7 +8,7 @@ from pathlib import Path
 from idleband import validation
 from idleband.advice.advise import advise as find_advice
 from idleband.advice.text import advice_text
-from idleband.cli.arguments import thread_count
+from idleband.cli.arguments import dask_client, thread_count
 from idleband.cli.progress import ProgressBar
 from idleband.errors import InputError
 from idleband.experiments.store import check_place
@@ -28,12 +28,13 @@ def advise(options: argparse.Namespace) -> None:
     replications = validation.whole(options.replications, "--replications", 1, 1000)
     validation.whole(options.users, "--users", 1, 10**6)  # before the import; the number of channels is known after it
     seed = validation.whole(options.seed, "--seed", 0, 2**63 - 1)
-    with ProgressBar(announce=not options.json) as bar:
+    threads = thread_count(options)
+    with dask_client(options) as client, ProgressBar(announce=not options.json) as bar:
         path = _trace_file(files, options, out, bar)
         users = validation.whole(options.users, "--users", 1, TraceFile(path).metadata.K)
         advice = find_advice(
             path, users=users, policies=options.policy, replications=replications, seed=seed, out=out,
-            threads=thread_count(options), progress=bar,
+            threads=threads, client=client, progress=bar,
         )  # fmt: skip
     if options.json:
         print(json.dumps({**advice.to_dict(), "report": str(out / "report.html")}, indent=1, allow_nan=False))

@@ -1,15 +1,22 @@
 """Conversion of command-line arguments that several commands share."""
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from idleband import validation
+from idleband.cluster.connect import connected, local_workers
 from idleband.errors import InputError, unknown
 from idleband.scenario.build import scenario
 from idleband.scenario.presets import PRESETS
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.table import MAX_CHANNELS
 from idleband.scenario.uncoordinated import COORDINATION
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 FILES = (".toml", ".parquet")  # endings of scenario files and trace files
 
@@ -63,6 +70,22 @@ def output_folder(options: argparse.Namespace, name: str) -> Path:
     if options.out == "":
         raise InputError("--out: must be the name of a folder")
     return Path(options.out or f"results/{name}")
+
+
+@contextlib.contextmanager
+def dask_client(options: argparse.Namespace) -> "Iterator[Client | None]":
+    """Yield a client of the cluster given with --cluster or --workers, or None."""
+    given = [name for name in ("threads", "workers", "cluster") if getattr(options, name) is not None]
+    if len(given) > 1:
+        raise InputError(f"--{given[0]} and --{given[1]}: only one of them can be given")
+    if options.cluster is not None:
+        with connected(options.cluster) as client:
+            yield client
+    elif options.workers is not None:
+        with local_workers(options.workers) as client:
+            yield client
+    else:
+        yield None
 
 
 def thread_count(options: argparse.Namespace) -> int | None:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from idleband.cli.arguments import output_folder, preset_range, read_scenario, thread_count
+from idleband.cli.arguments import dask_client, output_folder, preset_range, read_scenario, thread_count
 from idleband.cli.parser import SCALES, SHORTLIST, USERS_SHORTLIST
 from idleband.cli.progress import ProgressBar
+from idleband.cluster.connect import executor_for
 from idleband.durable import write_durably
 from idleband.errors import InputError
 from idleband.experiments.compare import load
@@ -49,8 +50,8 @@ def run(options: argparse.Namespace) -> None:
     out = output_folder(options, spec.scenario.name)
     threads = thread_count(options)
 
-    with ProgressBar(announce=not options.json) as bar:
-        study = run_experiment(spec, out, threads=threads, progress=bar)
+    with dask_client(options) as client, ProgressBar(announce=not options.json) as bar:
+        study = run_experiment(spec, out, executor=executor_for(threads, client), progress=bar)
     figures = _draw(study, out, scale)
     if options.json:
         answer = {"results": str(out / "results.parquet"), "figures": figures, "per_slot": study_json(study)}
@@ -88,9 +89,9 @@ def compare(options: argparse.Namespace) -> None:
     specs = [
         experiment(scenario, policies, options.horizon, options.replications, options.seed) for scenario in scenarios
     ]
-    with ProgressBar() as bar:
+    with dask_client(options) as client, ProgressBar() as bar:
         requests = [StudyRequest(spec, out / spec.scenario.name, bar) for spec in specs]
-        studies = run_experiments(requests, threads=threads, progress=bar)
+        studies = run_experiments(requests, executor=executor_for(threads, client), progress=bar)
     labels = {configured.label for configured in policies}
     tables = [ranking(study, labels) for study in studies]
     rows = [row for table in tables for row in table]

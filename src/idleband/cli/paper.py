@@ -6,8 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 
-from idleband.cli.arguments import output_folder, thread_count
+from idleband.cli.arguments import dask_client, output_folder, thread_count
 from idleband.cli.progress import ProgressBar
+from idleband.cluster.connect import executor_for
 from idleband.errors import unknown
 from idleband.paper.folder import check_size
 from idleband.paper.parts import PARTS
@@ -27,9 +28,10 @@ def reproduce(options: argparse.Namespace) -> None:
         values |= dict.fromkeys(("replications", "fewer", "fewest", "neural", "neural_fewer"), options.replications)
     size = check_size(where="--", **values)
     out = output_folder(options, "paper-quick" if options.quick else "paper")
-    start = perf_counter()
-    with ProgressBar(rate=False) as bar:
-        run_parts(out, size, options.only or tuple(PARTS), threads=thread_count(options), progress=bar)
+    start, threads = perf_counter(), thread_count(options)
+    with dask_client(options) as client, ProgressBar(rate=False) as bar:
+        executor = executor_for(threads, client)
+        run_parts(out, size, options.only or tuple(PARTS), executor=executor, progress=bar)
         bar.message("drawing")
         written = write_report(out)
     _print_report(options, written, f"{perf_counter() - start:.0f} s; ")

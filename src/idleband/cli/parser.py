@@ -343,6 +343,14 @@ def _add_size(command: Parser, horizon: str, replications: str) -> None:
 def _add_output(command: Parser, default: str) -> None:
     command.add_argument("--out", metavar="DIR", help=f"folder for the results (default {default})")
     command.add_argument("--threads", metavar="N", help="number of threads (default: one per core)")
+    command.add_argument(
+        "--workers", metavar="N",
+        help="run on a Dask cluster of N processes on this machine instead of on threads, with the same results",
+    )  # fmt: skip
+    command.add_argument(
+        "--cluster", metavar="ADDRESS",
+        help="run on the workers of this Dask scheduler, such as tcp://HOST:8786 or its scheduler file (.json)",
+    )  # fmt: skip
 
 
 def _add_scale(command: Parser) -> None:

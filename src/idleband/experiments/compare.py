@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from idleband import validation
+from idleband.cluster.connect import executor_for
 from idleband.errors import InputError
 from idleband.experiments.run import run_experiment
 from idleband.experiments.spec import experiment
@@ -15,6 +16,9 @@ from idleband.policies.registry import Compiled, ConfiguredPolicy, PolicyLike, p
 from idleband.scenario.build import ScenarioLike
 from idleband.scenario.build import scenario as build_scenario
 from idleband.validation import WholeNumber
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 Policies: TypeAlias = Iterable[PolicyLike | Iterable[PolicyLike]]
 """A list of policies; its entries may be lists, such as those that `grid` returns."""
@@ -29,6 +33,7 @@ def compare(
     seed: WholeNumber = 0,
     out: str | Path | None = None,
     threads: int | None = None,
+    client: "Client | None" = None,
     compiled: Compiled = "auto",
 ) -> Study:
     """Run several policies on the same sample paths.
@@ -52,6 +57,9 @@ def compare(
         replications extend it.
     threads : int, optional
         Number of threads; by default all processor cores.
+    client : dask.distributed.Client, optional
+        Run on the workers of a Dask cluster instead of on threads, with the same results. Needs the extra `cluster`.
+        The final states of policies are not returned.
     compiled : {"auto", "require"}
         With "require", a user's policy that does not compile is refused instead of run interpreted with a warning.
 
@@ -63,6 +71,8 @@ def compare(
     ------
     InputError
         If an argument is invalid, or the folder contains another experiment.
+    ClusterError
+        If the Dask cluster of `client` is lost, or its workers would not give the same results.
 
     Examples
     --------
@@ -75,7 +85,8 @@ def compare(
     """
     configured = [require_compiled(policy(one), compiled) for one in _flat(policies)]
     spec = experiment(build_scenario(scenario), configured, horizon, replications, seed)
-    return run_experiment(spec, None if out is None else validation.path(out, "out", "folder"), threads=threads)
+    folder = None if out is None else validation.path(out, "out", "folder")
+    return run_experiment(spec, folder, executor=executor_for(threads, client))
 
 
 def _flat(policies: Policies) -> Iterator[PolicyLike]:

@@ -1,4 +1,4 @@
-"""Run experiments: the tasks that are not stored yet, on threads, with results kept in folders."""
+"""Run experiments: the tasks that are not stored yet, on an executor, with results kept in folders."""
 
 import contextlib
 import math
@@ -13,7 +13,7 @@ from idleband.experiments.store import Store, open_store, task_keys
 from idleband.experiments.study import Study
 from idleband.progress import SILENT, Progress
 from idleband.simulation.result import result_of
-from idleband.simulation.scheduler import ScheduledTask, Task, TaskResult, run_tasks
+from idleband.simulation.scheduler import Executor, ScheduledTask, Task, TaskResult, ThreadExecutor
 
 
 class StudyRequest(NamedTuple):
@@ -24,21 +24,24 @@ class StudyRequest(NamedTuple):
     progress: Progress = SILENT
 
 
+ON_ALL_CORES = ThreadExecutor()
+
+
 def run_experiment(
-    spec: Experiment, out: Path | None = None, *, threads: int | None = None, progress: Progress = SILENT
+    spec: Experiment, out: Path | None = None, *, executor: Executor = ON_ALL_CORES, progress: Progress = SILENT
 ) -> Study:
     """Run the tasks of an experiment that are not stored yet, store each when it is finished, and return the study.
 
     `progress` receives a message with the size of the experiment, merged with the one in the folder, before it starts.
     """
-    (study,) = run_experiments([StudyRequest(spec, out, progress)], threads=threads, progress=progress)
+    (study,) = run_experiments([StudyRequest(spec, out, progress)], executor=executor, progress=progress)
     return study
 
 
 def run_experiments(
-    requests: Sequence[StudyRequest], *, threads: int | None = None, progress: Progress = SILENT
+    requests: Sequence[StudyRequest], *, executor: Executor = ON_ALL_CORES, progress: Progress = SILENT
 ) -> list[Study]:
-    """Run several experiments on the same threads, so that no thread waits for the last task of one experiment.
+    """Run several experiments together, so that no thread or worker waits for the last task of one experiment.
 
     The observer of a request receives the work of its experiment, `progress` which policy is compiled.
     """
@@ -46,7 +49,7 @@ def run_experiments(
         running = [stack.enter_context(_opened(request)) for request in requests]
         for one in running:
             one.begin()
-        run_tasks([task for one in running for task in one.tasks()], threads=threads, progress=progress)
+        executor.run([task for one in running for task in one.tasks()], progress)
         return [one.study for one in running]
 
 

@@ -99,6 +99,10 @@ class LazyFunction:
     def __call__(self, *arguments: Any) -> Any:
         return self._dispatcher(inner=False)(*arguments)
 
+    def __reduce__(self) -> str:
+        """Return the name under which a pickle finds the function again."""
+        return self.py_func.__qualname__
+
     def __repr__(self) -> str:
         return f"<kernel {self.py_func.__module__}.{self.py_func.__qualname__}>"
 

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from idleband.experiments.run import StudyRequest, run_experiments
+from idleband.experiments.run import ON_ALL_CORES, StudyRequest, run_experiments
 from idleband.experiments.study import Study
 from idleband.paper.folder import STUDIES, claim_folder
 from idleband.paper.parts import PARTS
@@ -22,6 +22,7 @@ from idleband.paper.readings import GAMMA_GRID, GRID, TUNED_BASELINES
 from idleband.paper.stored import planned_part
 from idleband.progress import SILENT, Progress
 from idleband.simulation.precompile import compiled_ahead
+from idleband.simulation.scheduler import Executor, ThreadExecutor
 
 NEURAL_POLICY = "mp-nucb"  # its variants share its machine code
 
@@ -31,7 +32,7 @@ def reproduce(
     size: Size,
     parts: Sequence[str] = tuple(PARTS),
     *,
-    threads: int | None = None,
+    executor: Executor = ON_ALL_CORES,
     progress: Progress = SILENT,
 ) -> None:
     """Run the studies that the parts need and the folder does not contain yet.
@@ -48,9 +49,10 @@ def reproduce(
         requests = [
             StudyRequest(one.experiment, out / STUDIES / one.folder, _Weighted(one, progress)) for one in planned
         ]
-        return run_experiments(requests, threads=threads, progress=compiling)
+        return run_experiments(requests, executor=executor, progress=compiling)
 
-    with _network_ahead(out, [*tuning, *guessed]) as wait:
+    here = isinstance(executor, ThreadExecutor)  # otherwise workers compile
+    with _network_ahead(out, [*tuning, *guessed] if here else []) as wait:
         compiling = _Waiting(progress, wait)
         found = {
             one.folder: planned_part(one, study) for one, study in zip(tuning, run_all(tuning, compiling), strict=True)

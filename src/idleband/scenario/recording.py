@@ -7,7 +7,7 @@ the starting point and in the randomness of the policy only, so intervals come f
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +32,10 @@ class Recording:
     trace: Trace
     block: int  # slots
     file: str = ""  # where the trace was read from; empty if it is only in memory
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: the fields, without what was derived from them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def T(self) -> int:

@@ -72,6 +72,10 @@ class UserModel(PerturbationModel):
         # Identifies the compiled code, which depends on the module that it was made from.
         self.key = hashlib.sha256(f"{value.__module__}\0{name}\0{source}\0{limits}".encode()).hexdigest()[:16]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled; the kernel is compiled again where it is needed."""
+        return {key: value for key, value in vars(self).items() if key != "kernel"}
+
     @property
     def reference(self) -> str:
         return self._reference

@@ -16,7 +16,7 @@ from idleband.scenario.scenario import Scenario
 from idleband.scenario.upper_bound import bound
 from idleband.simulation.blocks import block_reference, block_samples
 from idleband.simulation.loop import CURVES, REFERENCES
-from idleband.simulation.path import checkpoints, path_parameters
+from idleband.simulation.path import checkpoints, draw_ahead, path_parameters, prepare_drawing
 from idleband.simulation.scheduler import Task, TaskResult
 from idleband.simulation.statistics import Samples
 from idleband.simulation.users_loop import USER_CURVES
@@ -301,5 +301,8 @@ def _upper_bounds(scenario: Scenario, seed: int, replications: int) -> Floats:
     given = scenario.uncoordinated
     if given is not None and not given.alike:
         return np.full(replications, np.nan)  # the bound is for M users alike who are always present
+    prepare_drawing(scenario, replications)  # if tasks ran in other processes, thetas are not kept here
+    for i in range(replications):
+        draw_ahead(scenario, seed, i, replications)
     found = [bound(scenario, path_parameters(scenario, seed, i)[0]) for i in range(replications)]
     return np.array([np.nan if one is None else one for one in found])

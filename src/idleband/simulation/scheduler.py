@@ -1,15 +1,17 @@
-"""Run tasks on threads.
+"""Tasks, what runs them, and running them on threads.
 
 A task is one configured policy, or the references, on one sample path. Tasks are independent: any order and any number
-of threads give the same numbers. The compiled loops release the interpreter lock, so threads run in parallel.
+of threads or other processes give the same numbers. The compiled loops release the interpreter lock, so threads run in
+parallel. What runs tasks is an `Executor`: `ThreadExecutor` here, `DaskExecutor` in `idleband.cluster`.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Event, Semaphore, Thread
 from time import thread_time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -52,6 +54,28 @@ class ScheduledTask(NamedTuple):
     progress: Progress = SILENT
 
 
+class Executor(Protocol):
+    """What runs tasks."""
+
+    def run(self, tasks: Sequence[ScheduledTask], progress: Progress) -> None:
+        """Run tasks and pass each result to `done` as soon as it is there; Ctrl-C and errors end all of them.
+
+        Results that were passed on are kept. `progress` receives `compiling`; `advance` goes to the observer of each
+        task.
+        """
+
+
+@dataclass(frozen=True)
+class ThreadExecutor:
+    """Runs tasks on threads of this process, by default one per processor core."""
+
+    threads: int | None = None
+
+    def run(self, tasks: Sequence[ScheduledTask], progress: Progress) -> None:
+        """Run tasks on threads."""
+        run_tasks(tasks, threads=self.threads, progress=progress)
+
+
 class _StoppedError(Exception):
     """Another task has failed, or the user has interrupted the run."""
 
@@ -84,20 +108,11 @@ def run_tasks(tasks: Sequence[ScheduledTask], *, threads: int | None = None, pro
     `progress` receives `compiling`; `advance` goes to the observer of each task.
     """
     workers = cores() if threads is None else validation.whole(threads, "threads", 1, 1024)
-    by_loop: dict[Any, list[ScheduledTask]] = {}
-    for scheduled in tasks:
-        configured = scheduled.task.configured
-        if configured is not None:
-            check_coordination(scheduled.scenario, configured.policy)
-        key = None if configured is None else configured.policy.key
-        by_loop.setdefault((scheduled.scenario.perturbation.model, key), []).append(scheduled)
+    loops = tasks_by_loop(tasks)
     ready: SimpleQueue[ScheduledTask | None] = SimpleQueue()  # None: no more tasks
     stop, ended, failed = Event(), Semaphore(0), list[BaseException]()
     segments: Segments = {}
-    replications: dict[int, int] = {}  # of each scenario, by its identity
-    for scheduled in tasks:
-        world = id(scheduled.scenario)
-        replications[world] = max(replications.get(world, 0), scheduled.task.replication + 1)
+    replications = replications_of(tasks)
 
     def work() -> None:
         try:
@@ -128,9 +143,11 @@ def run_tasks(tasks: Sequence[ScheduledTask], *, threads: int | None = None, pro
         for scenario in {id(scheduled.scenario): scheduled.scenario for scheduled in tasks}.values():
             with interruptible():
                 prepare_drawing(scenario, replications[id(scenario)])
-        for same_loop in by_loop.values():
+        for same_loop in loops:
             if not stop.is_set():
-                _compile(same_loop[0], progress)
+                progress.compiling(name_of(same_loop[0]))
+                with interruptible():
+                    compile_loop(same_loop[0])
             for scheduled in same_loop:
                 ready.put(scheduled)
         for _ in pool:
@@ -152,15 +169,40 @@ def run_tasks(tasks: Sequence[ScheduledTask], *, threads: int | None = None, pro
         raise failed[0]
 
 
-def _compile(scheduled: ScheduledTask, progress: Progress) -> None:
+def tasks_by_loop(tasks: Iterable[ScheduledTask]) -> list[list[ScheduledTask]]:
+    """Return lists of tasks that share machine code, after checking that the policies fit the scenarios."""
+    by_loop: dict[Any, list[ScheduledTask]] = {}
+    for scheduled in tasks:
+        configured = scheduled.task.configured
+        if configured is not None:
+            check_coordination(scheduled.scenario, configured.policy)
+        key = None if configured is None else configured.policy.key
+        by_loop.setdefault((scheduled.scenario.perturbation.model, key), []).append(scheduled)
+    return list(by_loop.values())
+
+
+def replications_of(tasks: Iterable[ScheduledTask]) -> dict[int, int]:
+    """Return the number of replications of each scenario, by its identity."""
+    replications: dict[int, int] = {}
+    for scheduled in tasks:
+        world = id(scheduled.scenario)
+        replications[world] = max(replications.get(world, 0), scheduled.task.replication + 1)
+    return replications
+
+
+def name_of(scheduled: ScheduledTask) -> str:
+    """Return the name of the policy of a task, as progress shows it."""
+    configured = scheduled.task.configured
+    return "the references" if configured is None else configured.policy.name
+
+
+def compile_loop(scheduled: ScheduledTask) -> None:
     """Compile the loop of a task, or load it from the cache."""
     configured = scheduled.task.configured
-    progress.compiling("the references" if configured is None else configured.policy.name)
-    with interruptible():
-        if configured is None:
-            ReferenceRun.start(scheduled.scenario, scheduled.horizon, scheduled.seed, 0).to(0)
-        else:
-            start_run(scheduled.scenario, configured, scheduled.horizon, scheduled.seed, 0)
+    if configured is None:
+        ReferenceRun.start(scheduled.scenario, scheduled.horizon, scheduled.seed, 0).to(0)
+    else:
+        start_run(scheduled.scenario, configured, scheduled.horizon, scheduled.seed, 0)
 
 
 def cores() -> int:
