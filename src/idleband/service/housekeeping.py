@@ -93,13 +93,15 @@ class Housekeeping:
         except JournalError as error:
             if was_in_place:
                 self._failed(error)
-            self._snapshot, unwritten = None, self._snapshot
+            unwritten = self._snapshot
+            self._snapshot = None
             if unwritten is not None:
                 self._finished(unwritten.allocator, unwritten.seq, False)
             return False
 
     def _write_snapshot(self, considerate: bool) -> None:
-        self._snapshot, snapshot = None, self._snapshot
+        snapshot = self._snapshot
+        self._snapshot = None
         if snapshot is None:
             return
         written = False
