@@ -47,8 +47,7 @@ def _summary(reader: sqlite3.Connection, recorded: tuple[int, int, int]) -> Summ
     allocators, events, last = reader.execute(
         "SELECT (SELECT count(*) FROM allocators), (SELECT count(*) FROM events), (SELECT max(seq) FROM events)"
     ).fetchone()
-    faults = list(journal_migration.faults(reader))
-    return Summary(allocators, events, last or 0, faults + journal_check.count_faults(last or 0, allocators, recorded))
+    return Summary(allocators, events, last or 0, list(journal_migration.faults(reader, recorded)))
 
 
 def copy(source: Path, target: Path) -> Summary:
@@ -58,9 +57,8 @@ def copy(source: Path, target: Path) -> Summary:
     journal is damaged.
     """
     path = _existing(source)
-    with contextlib.suppress(FileNotFoundError):
-        if not target.is_dir() or any(target.iterdir()):
-            raise InputError(f"{target}: exists and is not an empty folder; nothing was written")
+    if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
+        raise InputError(f"{target}: exists and is not an empty folder; nothing was written")
     lock = _lock_file(source)
     recorded = recorded_numbers(lock)
     missing = missing_file(source, lock[: len(CLOSED)].decode(errors="replace"), recorded[0])

@@ -6,16 +6,16 @@ In format 1 the events of all allocators had one order, checksums of single rows
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from idleband.service.journal import Event, Stored
-from idleband.service.journal_check import FORMAT, Report, StateDigest
+from idleband.service.journal_check import FORMAT, Report, StateDigest, count_faults
 
 _EVENTS = "SELECT seq, allocator, kind, request, body, checksum FROM events ORDER BY seq"
 
 
-def faults(reader: sqlite3.Connection) -> Iterator[str]:
-    """Yield what is wrong with a journal of format 1."""
+def faults(reader: sqlite3.Connection, recorded: tuple[int, int, int]) -> Iterator[str]:
+    """Yield what is wrong with a journal of format 1. `recorded` are the numbers in its lock file."""
     names = {}
     for number, name, settings, checksum in reader.execute("SELECT number, name, settings, checksum FROM allocators"):
         names[number] = name
@@ -37,14 +37,24 @@ def faults(reader: sqlite3.Connection) -> Iterator[str]:
             yield f"events {expected} to {seq - 1} are missing"
         seen.add(number)
         expected = seq + 1
+    yield from count_faults(expected - 1, len(names), recorded)
 
 
 def migrate(
-    reader: sqlite3.Connection, writer: sqlite3.Connection, tables: str, part_bytes: int, last: int, report: Report
+    reader: sqlite3.Connection,
+    writer: Callable[[], sqlite3.Connection],
+    tables: str,
+    part_bytes: int,
+    recorded: tuple[int, int, int],
+    report: Report,
 ) -> None:
-    """Convert a journal in one transaction. `last` is the number of events in the lock file."""
-    for fault in faults(reader):
+    """Convert a journal in one transaction, after it was checked."""
+    for fault in faults(reader, recorded):
         report(fault)
+    _convert_in_transaction(writer(), tables, part_bytes, recorded[0])
+
+
+def _convert_in_transaction(writer: sqlite3.Connection, tables: str, part_bytes: int, last: int) -> None:
     writer.execute("BEGIN IMMEDIATE")
     try:
         _convert(writer, tables, part_bytes, last)

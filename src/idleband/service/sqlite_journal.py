@@ -141,14 +141,14 @@ class SqliteJournal(Journal):
             self._reader = connect_to_read(self.path)
         for fault in journal_check.file_faults(self._reader, 1):
             self._refuse(fault)
+        recorded = self._lock.last, self._lock.allocators, 0
         if self._value("SELECT format FROM about") != journal_check.FORMAT:
-            journal_migration.migrate(self._reader, self._writer, TABLES, PART_BYTES, self._lock.last, self._refuse)
+            journal_migration.migrate(self._reader, lambda: self._writer, TABLES, PART_BYTES, recorded, self._refuse)
         self._base = self._value("SELECT base FROM about")
         for number, *row in self._reader.execute("SELECT allocator, first, last, head FROM chains"):
             self._chains[number] = _Chain(*row)
         self._written = sum(one.last for one in self._chains.values())
         allocators = self._value("SELECT count(*) FROM allocators")
-        recorded = self._lock.last, self._lock.allocators, 0
         for fault in journal_check.count_faults(self.total, allocators, recorded):
             raise InputError(
                 f"{self._log}: is damaged: {fault}; left unchanged. Remove {self._lock.path} to continue without the"
