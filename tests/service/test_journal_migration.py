@@ -20,7 +20,7 @@ RECORDED: dict[str, Any] = json.loads((DATA / "journal.json").read_text())
 
 
 def unpacked(folder: Path) -> Path:
-    """Write the journal and its lock file, as version 0.2 left them."""
+    """Write the journal and its lock file, as the version before left them."""
     folder.mkdir()
     (folder / FILE_NAME).write_bytes(gzip.decompress((DATA / "journal.sqlite.gz").read_bytes()))
     (folder / "lock").write_text(RECORDED["lock"])
@@ -28,7 +28,7 @@ def unpacked(folder: Path) -> Path:
 
 
 def play(manager: AllocatorManager, slot: dict[str, Any]) -> None:
-    """Repeat a slot; the decision must be that of version 0.2."""
+    """Repeat a slot; the decision must be that of the version before."""
     allocator, request_id = manager.allocators[slot["name"]], slot["request_id"]
     decision = manager.decide(allocator, slot["contexts"], request_id=request_id)
     assert (list(decision.channels), decision.slot) == (slot["channels"], slot["slot"])

@@ -153,9 +153,9 @@ def test_large_allocator_keeps_fewer_events_and_others_do_not(tmp_path: Path, mo
     monkeypatch.setattr(manager_module, "KEEP_BYTES", 2**18)
     manager = AllocatorManager(tmp_path, keep=3000, snapshot_every=100)
     manager.open("main", settings(patience=3))
-    manager.open("large", Settings.checked({"policy": "mp-ucb", "channels": 5000, "users": 1, "patience": 1}))
+    manager.open("large", Settings.checked({"policy": "mp-ucb", "channels": 1000, "users": 1, "patience": 1}))
     first = decide(manager, "r0")
-    for i in range(1, 1600):
+    for i in range(1, 1400):
         decide(manager, f"r{i}", i)
         manager.decide(manager.allocators["large"], None, request_id=f"r{i}")
         if i % 100 == 0:

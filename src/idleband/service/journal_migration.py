@@ -1,4 +1,4 @@
-"""Journals of format 1, written before version 0.3: their checks, and their conversion to the present format.
+"""Journals of format 1, written by earlier versions: their checks, and their conversion to the present format.
 
 In format 1 the events of all allocators had one order, checksums of single rows, and a snapshot was one row.
 """
