@@ -84,9 +84,11 @@ def _write(file: IO[bytes], header: dict[str, Any], arrays: Arrays, records: Seq
             _write_stacked(archive, f"request.{name}", [getattr(one.request, name) for one in records])
         for name in RECORD_ARRAYS:
             _write_stacked(archive, f"record.{name}", [getattr(one, name) for one in records])
-        feedback = np.concatenate([one.feedback for one in records] or [np.empty((3, 0))], axis=1)
-        with _member(archive, "feedback") as member:
-            np.lib.format.write_array(member, feedback, allow_pickle=False)
+        with _member(archive, "feedback") as member:  # rewards of all records, then states, then perturbations
+            _write_head(member, np.dtype(np.float64), (3, sum(len(one.channels) for one in records)))
+            for row in range(3):
+                for one in records:
+                    member.write(one.feedback[row].tobytes())
         start = json.dumps({"format": FORMAT, **header}).encode().removesuffix(b"}")
         text = [start, b', "records": [', *_record_lines(records), b"]}"]
         with _member(archive, "header") as member:

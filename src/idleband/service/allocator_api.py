@@ -41,7 +41,7 @@ KEEPALIVE_INTERVAL = 15.0  # seconds without a change after which a stream sends
 MAX_SLOT_SECONDS, TRIAL_SLOTS = 1.0, 2  # time that a new allocator may take per slot; slots in which it is measured
 
 _UNKNOWN = {404: "unknown allocator or unknown request_id"}
-_CONFLICT = {**_UNKNOWN, 409: "the request contradicts an earlier one"}
+_CONFLICT = {**_UNKNOWN, 409: "the request contradicts an earlier one, or one that is not kept any more"}
 
 log = logging.getLogger("idleband.service")
 T = TypeVar("T")

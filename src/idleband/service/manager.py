@@ -298,6 +298,7 @@ class AllocatorManager:
     def close(self) -> None:
         """Write all changes and snapshots, so that the next start replays nothing."""
         try:
+            self.journal.cancel_snapshots()  # a newer one follows
             self._housekeeping.stop()
             if self.commits.stop() and not self.failure:
                 self.commits.commit()
