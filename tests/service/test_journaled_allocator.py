@@ -119,10 +119,13 @@ class ExactlyOnce(RuleBasedStateMachine):
 
     @rule(request_id=request_ids)
     def repeat_decide(self, request_id: str) -> None:
-        """The decision is the same, whether it was acknowledged or lost and requested again."""
+        """The decision is the same, whether it was acknowledged or lost and requested again, or it is refused."""
         if self.is_kept(request_id):
             repeated = self.manager.decide(self.allocator, **self.requests[request_id])
             assert repeated == self.decisions[request_id]
+        elif request_id in self.decisions:
+            with pytest.raises(ConflictError, match="too old to be kept"):
+                self.manager.decide(self.allocator, **{**self.requests[request_id], "slot": None})
 
     @rule(request_id=request_ids)
     def decide_with_other_contexts(self, request_id: str) -> None:

@@ -1,6 +1,7 @@
 """The manager: nothing is acknowledged before it is durable, and a full disk loses nothing that was acknowledged."""
 
 import contextlib
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -8,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from idleband.allocator.core import AllocatorCore
 from idleband.allocator.events import Decision, Receipt
 from idleband.allocator.settings import Settings
 from idleband.errors import ConflictError, InputError, UnknownRequestError
 from idleband.service import manager as manager_module
-from idleband.service.journal import JournalError, Snapshot
+from idleband.service.journal import JournalError
 from idleband.service.manager import AllocatorManager
 from tests.allocator.helpers import plain
 from tests.service.running import (
@@ -117,13 +119,16 @@ def test_repeated_requests_get_the_same_decision_while_it_is_kept(tmp_path: Path
         decisions[i] = decide(manager, f"r{i}", i)
         report(manager, decisions[i])
         manager.commit()
-    assert manager.journal._value("SELECT count(*) FROM events") <= keep + 1 + 10  # and those after the last snapshot
+    assert manager.journal._value("SELECT count(*) FROM events") <= keep + keep // 8 + 10  # and later ones
     for i in range(150 - keep // 2, 150):
         assert decide(manager, f"r{i}", i) == decisions[i]
         with pytest.raises(ConflictError):
             decide(manager, f"r{i}", i + 1)
     slot = allocator.core.slot
-    assert decide(manager, "r0", 0).slot == slot + 1  # deleted long ago: a new request
+    for i in range(50):  # deleted long ago, and never decided again
+        with pytest.raises(ConflictError, match="too old to be kept; nothing is decided again"):
+            decide(manager, f"r{i}", i)
+    assert allocator.core.slot == slot
     with pytest.raises(UnknownRequestError):
         allocator.parse_report("r1", {})
     manager.close()
@@ -141,6 +146,76 @@ def test_decide_repeated_before_it_is_written_and_after_patience(tmp_path: Path)
     assert report(manager, first).late
     manager.commit()
     assert (decide(manager, "r1", 1), decide(manager, "r2", 2)) == (first, second)
+    manager.close()
+
+
+def test_large_allocator_keeps_fewer_events_and_others_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager_module, "KEEP_BYTES", 2**18)
+    manager = AllocatorManager(tmp_path, keep=3000, snapshot_every=100)
+    manager.open("main", settings(patience=3))
+    manager.open("large", Settings.checked({"policy": "mp-ucb", "channels": 1000, "users": 1, "patience": 1}))
+    first = decide(manager, "r0")
+    for i in range(1, 1400):
+        decide(manager, f"r{i}", i)
+        manager.decide(manager.allocators["large"], None, request_id=f"r{i}")
+        if i % 100 == 0:
+            manager.commit()
+    slot = manager.allocators["main"].core.slot
+    assert decide(manager, "r0") == first
+    assert manager.allocators["main"].core.slot == slot
+    with pytest.raises(ConflictError, match="too old to be kept"):
+        manager.decide(manager.allocators["large"], None, request_id="r1")
+    manager.close()
+
+
+def test_one_snapshot_is_taken_at_a_time_of_the_allocator_with_most_events(tmp_path: Path) -> None:
+    manager = AllocatorManager(tmp_path, snapshot_every=20)
+    for name in ("a", "b", "c"):
+        manager.open(name, settings())
+    for i in range(30):
+        for name, count in (("a", 3), ("b", 2), ("c", 1)):
+            for j in range(count):
+                decide(manager, f"r{i}-{j}", i, name)
+        before = {name: one.snapshot_seq for name, one in manager.allocators.items()}
+        most = max(manager.allocators.values(), key=lambda one: one.uncovered)
+        manager.commit()
+        changed = [name for name, one in manager.allocators.items() if one.snapshot_seq != before[name]]
+        assert len(changed) <= 1
+        assert changed in ([], [most.name])
+        assert sum(one.uncovered for one in manager.allocators.values()) < 60
+    manager.journal.close()
+
+
+def test_start_after_an_interrupted_snapshot_does_not_take_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the process was killed for want of memory: each time the next attempt is later."""
+
+    def killed(self: AllocatorCore, timeout: float = 0.0) -> None:
+        raise KeyboardInterrupt
+
+    first = AllocatorManager(tmp_path, snapshot_every=10)
+    first.open("main", settings())
+    first.journal.close()
+    decisions, attempts = 0, []
+    for _ in range(4):
+        manager = AllocatorManager(tmp_path, snapshot_every=10)
+        with monkeypatch.context() as patch:
+            patch.setattr(AllocatorCore, "snapshot", killed)
+            at_start = decisions
+            try:
+                while decisions < 200:
+                    decisions += 1
+                    decide(manager, f"r{decisions}", decisions)
+                    manager.commit()
+            except KeyboardInterrupt:
+                decisions -= 1  # not acknowledged
+        attempts.append(decisions - at_start)
+        manager.journal.close()
+    assert attempts == [9, 9, 19, 39]  # the event of the attempt is not acknowledged and comes again
+    manager = AllocatorManager(tmp_path, snapshot_every=10)
+    decide_and_report(manager, 60, first=1000)
+    assert manager.allocators["main"].uncovered < 20
     manager.close()
 
 
@@ -243,14 +318,14 @@ def test_no_response_is_sent_before_its_event_is_written(tmp_path: Path) -> None
             sending.append(Sending(lambda: service.get(f"{V1}/main")))
             service.within(lambda: setattr(core.supervisor, "failure", "slot 2: failed by this test"))
             sending.append(Sending(lambda: service.post(f"{V1}/main/reset", None)))
-            eventually(lambda: service.within(lambda: manager.commits.seq) == 6)
+            eventually(lambda: service.within(lambda: manager.commits.total) == 6)
             assert [one.reply for one in sending] == [None] * len(sending)
-            assert service.within(lambda: manager.journal.last) == 1
+            assert service.within(lambda: manager.journal.total) == 1
         replies = [one.wait() for one in sending]
         assert [reply.status for reply in replies] == [200] * len(sending)
         assert replies[0].data == replies[1].data
         assert (replies[4].data["learned"], replies[5].data["repeated"]) == (before["channels"], before["channels"])
-        assert manager.journal.last == 6
+        assert manager.journal.total == 6
 
 
 def test_waiting_requests_share_a_transaction(tmp_path: Path) -> None:
@@ -369,11 +444,11 @@ def test_close_on_a_full_disk_loses_nothing_acknowledged(tmp_path: Path) -> None
 def test_failed_snapshot_does_not_stop_events(tmp_path: Path) -> None:
     manager = AllocatorManager(tmp_path, snapshot_every=10)
     manager.open("main", settings())
-    manager.journal._writer.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 5000)  # no snapshot is that small
+    manager.journal._background.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 5000)  # no snapshot is that small
     for i in range(30):
         decide(manager, f"r{i}", i)
         manager.commit()
-    manager.journal._writer.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10**9)
+    manager.journal._background.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10**9)
     manager.journal.close()
     again = AllocatorManager(tmp_path, snapshot_every=10)
     assert again.allocators["main"].core.slot == again.allocators["main"].replayed == 30
@@ -385,20 +460,67 @@ def test_failed_snapshot_does_not_stop_events(tmp_path: Path) -> None:
     last.close()
 
 
-def test_event_number_in_a_snapshot_is_not_used_again(tmp_path: Path) -> None:
-    """A snapshot may contain an event whose write failed. Later events must have greater numbers."""
+def test_feedback_after_a_snapshot_is_not_in_it(tmp_path: Path) -> None:
+    """The copied state shares the records with the allocator while it is being written."""
     manager = AllocatorManager(tmp_path)
     allocator = manager.open("main", settings())
-    decide(manager, "a", 1)
-    manager.commit()
-    decide(manager, "b", 2)
-    manager.journal.write([], [Snapshot(allocator.number, manager.commits.seq, state(manager))])  # without its event
-    manager.journal.close()
-    manager = AllocatorManager(tmp_path)
-    decide(manager, "c", 3)
-    manager.commit()
-    manager.journal.close()
-    manager = AllocatorManager(tmp_path)
-    assert manager.allocators["main"].core.slot == 3
-    assert manager.allocators["main"].core.has_decision("c")
+    decisions = [decide(manager, f"r{i}", i) for i in range(5)]
+    report(manager, decisions[0])
+    before = state(manager)
+    copied, dropped = allocator.core.snapshot(), allocator.core.snapshot()
+    for decision in decisions[:3]:
+        report(manager, decision)
+    del dropped
+    assert copied() == before
+    report(manager, decisions[3])
+    assert state(manager) != before
+    assert allocator.core._copies == [] or report(manager, decisions[4]).learned
+    manager.close()
+
+
+# --- a folder that is deleted while it is in use ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("remove", ["folder", "journal.sqlite", "journal.sqlite-wal", "lock"])
+def test_deleted_files_are_noticed_and_nothing_is_acknowledged(
+    tmp_path: Path, remove: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "data"
+    with in_thread(folder) as service:
+        assert service.decide("before").status == 200
+        shutil.rmtree(folder) if remove == "folder" else (folder / remove).unlink()
+        reply = service.decide("after")
+        assert "was deleted, moved or replaced while the service was running" in reply.detail
+        assert reply.status == 503
+        health = service.get("/health")
+        assert (health.status, health.data["status"]) == (503, "failing")
+        assert service.decide("before").status == 503
+    messages = [one for one in caplog.records if one.getMessage().startswith("journal cannot be written")]
+    assert len(messages) == 1
+    assert not (folder.exists() and remove == "folder")
+
+
+def test_deleted_folder_is_noticed_without_requests(tmp_path: Path) -> None:
+    with in_thread(tmp_path / "data") as service:
+        shutil.rmtree(tmp_path / "data")
+        eventually(lambda: service.service.manager.failure)
+        assert service.get("/health").status == 503
+
+
+def test_folder_that_is_put_back_works_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager_module, "RETRY_INTERVAL", 0.0)
+    with in_thread(tmp_path / "data") as service:
+        first = service.decide("before").data
+        (tmp_path / "data").rename(tmp_path / "moved")
+        assert service.decide("after", 1).status == 503
+        (tmp_path / "data").mkdir()
+        assert service.decide("after", 1).status == 503
+        (tmp_path / "data").rmdir()
+        (tmp_path / "moved").rename(tmp_path / "data")
+        eventually(lambda: service.get("/health").status == 200)
+        assert service.decide("before").data == first
+        assert service.decide("after", 1).data["slot"] == 2
+        before = service.state()
+    manager = AllocatorManager(tmp_path / "data")
+    assert state(manager) == before
     manager.close()

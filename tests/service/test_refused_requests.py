@@ -30,7 +30,7 @@ def unchanged(service: InThread) -> Iterator[InThread]:
 
     def everything() -> tuple[bytes, int, list[str]]:
         manager = service.service.manager
-        return service.state(), service.within(lambda: manager.commits.seq), list(manager.allocators)
+        return service.state(), service.within(lambda: manager.commits.total), list(manager.allocators)
 
     before = everything()
     yield service

@@ -17,8 +17,8 @@ import pytest
 from idleband import cli
 from idleband.allocator.events import Decision
 from idleband.service.client import Client, ServiceError
-from idleband.service.journal import FILE_NAME
 from idleband.service.serve import read_token
+from idleband.service.sqlite_journal import FILE_NAME
 from tests.own_policy import MINE
 from tests.service.running import (
     NEW,

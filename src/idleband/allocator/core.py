@@ -7,6 +7,7 @@ A decide request goes through `parse_decide` and `decide`, a report through `par
 methods check values and change nothing. Time is counted in slots; each decision takes one.
 """
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -60,6 +61,7 @@ class AllocatorCore:
         self.records: dict[RequestId, DecisionRecord] = {}
         self._oldest = 0  # slot of the oldest record, or an earlier one
         self._vacated = np.zeros(K, np.bool_)
+        self._copies: list[weakref.ref[serialization.StateCopy]] = []  # which may share the records
 
         packed = pack((settings.setup, self.occupancy))
         self._occupancy_block = packed.block
@@ -226,6 +228,8 @@ class AllocatorCore:
         record = self.records.get(report.request_id)
         if record is None:
             return self.count_late()
+        if self._copies:
+            record = self._own_record(record)
         request, channels, feedback = record.request, record.channels, record.feedback
         new = np.empty(len(channels), np.bool_)
         count = self._take_feedback(
@@ -248,6 +252,14 @@ class AllocatorCore:
         repeated = ~np.isnan(report.rewards) & ~new
         self.repeated += int(repeated.sum())
         return Receipt(tuple(channels[new].tolist()), tuple(channels[repeated].tolist()))
+
+    def _own_record(self, record: DecisionRecord) -> DecisionRecord:
+        """Return a record with feedback that no copy of the state shares."""
+        self._copies = [one for one in self._copies if (copy := one()) is not None and not copy.released]
+        if self._copies:
+            record = record._replace(feedback=record.feedback.copy())
+            self.records[record.request.request_id] = record
+        return record
 
     def count_late(self) -> Receipt:
         """Count a report for a decision that is not kept any more."""
@@ -355,8 +367,8 @@ class AllocatorCore:
     def replaying(self, value: bool) -> None:
         self.supervisor.replaying = value
 
-    def snapshot(self, timeout: float = SETTLE_TIMEOUT) -> Callable[[], bytes]:
-        """Copy the state. The returned function serializes the copy and may be called in another thread.
+    def snapshot(self, timeout: float = SETTLE_TIMEOUT) -> serialization.StateCopy:
+        """Copy the state. The returned copy may be serialized in another thread, once.
 
         Raises PolicyBusyError if the policy still has work to do after `timeout` seconds.
         """
@@ -368,8 +380,9 @@ class AllocatorCore:
             "counts": self.counts.copy(),
         }
         arrays = {name: array.copy() for name, array in self._arrays()}
-        records = [record._replace(feedback=record.feedback.copy()) for record in self.records.values()]
-        return lambda: serialization.pack(header, arrays, records)
+        found = serialization.StateCopy(header, arrays, list(self.records.values()))
+        self._copies.append(weakref.ref(found))
+        return found
 
     def to_bytes(self) -> bytes:
         """Return a snapshot."""

@@ -7,8 +7,9 @@ other names; its arrays are matched by their position.
 import contextlib
 import io
 import json
+import zipfile
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,27 +49,84 @@ FORMAT_1_KEYS = {
 }
 
 
-def pack(header: dict[str, Any], arrays: Arrays, records: Sequence[DecisionRecord]) -> bytes:
-    """Return a snapshot with these contents."""
-    decisions = [
-        {
+class StateCopy:
+    """A copy of the state of an allocator, to be serialized in any thread.
+
+    Nothing of it changes: the allocator copies the feedback of a record before it writes into it, for as long as the
+    copy is not `released`.
+    """
+
+    def __init__(self, header: dict[str, Any], arrays: Arrays, records: Sequence[DecisionRecord]) -> None:
+        self.released = False
+        self._contents = header, arrays, records
+
+    def __call__(self) -> bytes:
+        """Return the state as bytes."""
+        buffer = io.BytesIO()
+        self.write_to(buffer)
+        return buffer.getvalue()
+
+    def write_to(self, file: IO[bytes]) -> None:
+        """Write the state into a file, which may be one that can only be written forwards."""
+        try:
+            _write(file, *self._contents)
+        finally:
+            self.released = True
+            del self._contents
+
+
+def _write(file: IO[bytes], header: dict[str, Any], arrays: Arrays, records: Sequence[DecisionRecord]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with _member(archive, name) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+        for name in REQUEST_ARRAYS:
+            _write_stacked(archive, f"request.{name}", [getattr(one.request, name) for one in records])
+        for name in RECORD_ARRAYS:
+            _write_stacked(archive, f"record.{name}", [getattr(one, name) for one in records])
+        with _member(archive, "feedback") as member:  # rewards of all records, then states, then perturbations
+            _write_head(member, np.dtype(np.float64), (3, sum(len(one.channels) for one in records)))
+            for row in range(3):
+                for one in records:
+                    member.write(one.feedback[row].tobytes())
+        start = json.dumps({"format": FORMAT, **header}).encode().removesuffix(b"}")
+        text = [start, b', "records": [', *_record_lines(records), b"]}"]
+        with _member(archive, "header") as member:
+            _write_head(member, np.dtype(np.uint8), (sum(map(len, text)),))
+            for line in text:
+                member.write(line)
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    return archive.open(f"{name}.npy", "w", force_zip64=True)
+
+
+def _write_head(member: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    head = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(member, head)
+
+
+def _write_stacked(archive: zipfile.ZipFile, name: str, rows: Sequence[npt.NDArray[Any]]) -> None:
+    """Write arrays of equal shape as one array, without joining them in memory."""
+    with _member(archive, name) as member:
+        if not rows:
+            np.lib.format.write_array(member, np.empty(0), allow_pickle=False)
+            return
+        _write_head(member, rows[0].dtype, (len(rows), *rows[0].shape))
+        for row in rows:
+            member.write(row.tobytes())
+
+
+def _record_lines(records: Sequence[DecisionRecord]) -> Iterator[bytes]:
+    """Yield the decisions of the records as JSON, one by one: other threads can run in between."""
+    for i, record in enumerate(records):
+        decision = {
             **record.decision._asdict(),
             "users": record.request.users,
             "incumbent": record.request.incumbent,
             "policy_failure": record.policy_failure,
         }
-        for record in records
-    ]
-    header = {"format": FORMAT, **header, "records": decisions}
-    stacked = {f"request.{name}": [getattr(record.request, name) for record in records] for name in REQUEST_ARRAYS}
-    stacked |= {f"record.{name}": [getattr(record, name) for record in records] for name in RECORD_ARRAYS}
-    feedback = np.concatenate([record.feedback for record in records] or [np.empty((3, 0))], axis=1)
-    buffer = io.BytesIO()
-    np.savez(
-        buffer, allow_pickle=False, **arrays, **{name: np.array(values) for name, values in stacked.items()},
-        feedback=feedback, header=np.frombuffer(json.dumps(header).encode(), np.uint8),
-    )  # fmt: skip
-    return buffer.getvalue()
+        yield (", " if i else "").encode() + json.dumps(decision).encode()
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:

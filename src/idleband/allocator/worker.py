@@ -28,6 +28,10 @@ class Worker:
         self._abandoned = True
         self._tasks.put(None)
 
+    def finish(self) -> None:
+        """Let the thread end after all tasks that were submitted."""
+        self._tasks.put(None)
+
     def _run(self) -> None:
         while (item := self._tasks.get()) is not None and not self._abandoned:
             task, future = item

@@ -75,13 +75,13 @@ def build_parser() -> Parser:
     _add_experiments(commands)
     _add_paper(commands)
     _add_serve(commands)
-    traces = _add_trace(commands)
+    groups = {"trace": _add_trace(commands), "journal": _add_journal(commands)}
     _add_advise(commands)
     _add_information(commands)
     parser.commands = {
         name: command
         for first, found in commands.choices.items()
-        for name, command in (traces.items() if first == "trace" else [(first, found)])
+        for name, command in (groups[first].items() if first in groups else [(first, found)])
     }
     return parser
 
@@ -201,6 +201,35 @@ def _add_serve(commands: Any) -> None:
         "--trace", action="append", metavar="TRACE", default=[],
         help="a trace file (.parquet) that the playground offers for replay, by the name of the file; may be repeated",
     )  # fmt: skip
+
+
+def _add_journal(commands: Any) -> dict[str, Parser]:
+    group = _add(
+        commands, "journal", "back up, verify and restore the journal of a service",
+        "`idleband journal COMMAND --help` describes a command and its options.",
+    )  # fmt: skip
+    below = group.add_subparsers(dest="subcommand", metavar="command", required=True, parser_class=Parser)
+    backup = _add(
+        below, "backup", "copy the journal of a service, which may be running, and check the copy",
+        "The backup is a folder that `idleband serve --data` could use. Use this command and not cp, which copies the"
+        " files of a running service at different times.",
+    )  # fmt: skip
+    backup.add_argument("data", metavar="DIR", help="folder of the service, its --data")
+    backup.add_argument("--out", metavar="BACKUP", required=True, help="folder to write; must not exist, or be empty")
+    verify = _add(
+        below, "verify", "check a journal or a backup completely, and list what is damaged or missing",
+        "Nothing is changed. The service may be running. The exit status is 2 if anything is wrong.",
+    )  # fmt: skip
+    verify.add_argument("data", metavar="DIR", help="folder of a service, or a backup")
+    restore = _add(
+        below, "restore", "check a backup and copy it into a new folder for a service",
+        "An existing journal is never overwritten.",
+    )  # fmt: skip
+    restore.add_argument("backup", metavar="BACKUP", help="folder that `idleband journal backup` wrote")
+    restore.add_argument("--data", metavar="DIR", required=True, help="folder to write; must not exist, or be empty")
+    for command in (backup, verify, restore):
+        _add_json(command)
+    return {"journal backup": backup, "journal verify": verify, "journal restore": restore}
 
 
 def _add_trace(commands: Any) -> dict[str, Parser]:

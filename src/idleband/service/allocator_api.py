@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from idleband.errors import InputError, shown, unknown
 from idleband.policies.registry import POLICIES
 from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.live_view import LiveView
-from idleband.service.manager import AllocatorManager
+from idleband.service.manager import AllocatorManager, prepare
 from idleband.service.messages import (
     AllocatorList,
     AllocatorStatus,
@@ -34,15 +34,17 @@ from idleband.service.messages import (
 )
 from idleband.service.operations import EVENT_STREAM, Operation
 from idleband.service.problems import HTTPProblem, encode
+from idleband.service.slot_thread import MAX_QUICK_SECONDS
 
 WATCH_INTERVAL = 0.25  # seconds between two views of a stream, at least
 KEEPALIVE_INTERVAL = 15.0  # seconds without a change after which a stream sends a comment
 MAX_SLOT_SECONDS, TRIAL_SLOTS = 1.0, 2  # time that a new allocator may take per slot; slots in which it is measured
 
 _UNKNOWN = {404: "unknown allocator or unknown request_id"}
-_CONFLICT = {**_UNKNOWN, 409: "the request contradicts an earlier one"}
+_CONFLICT = {**_UNKNOWN, 409: "the request contradicts an earlier one, or one that is not kept any more"}
 
 log = logging.getLogger("idleband.service")
+T = TypeVar("T")
 
 
 class AllocatorApi:
@@ -94,9 +96,9 @@ class AllocatorApi:
             ),
         ]  # fmt: skip
 
-    def open(self, name: str, settings: Settings) -> JournaledAllocator:
-        """Return the allocator of this name; create it if there is none."""
-        allocator = self._manager.open(name, settings)
+    def open(self, name: str, settings: Settings, core: AllocatorCore | None = None) -> JournaledAllocator:
+        """Return the allocator of this name; create it if there is none, with this core if it is given."""
+        allocator = self._manager.open(name, settings, core)
         self.views.setdefault(name, _new_view(allocator))
         return allocator
 
@@ -118,12 +120,11 @@ class AllocatorApi:
 
     async def decide(self, request: Request, body: DecideRequest) -> DecideResponse:
         allocator = self._find(request)
-        last_slot = allocator.core.slot
-        decision = self._manager.decide(
-            allocator, body.contexts, body.users, body.available, body.states, request_id=body.request_id,
+        decision = await self._change(
+            allocator, "decide", body.contexts, body.users, body.available, body.states, request_id=body.request_id,
             slot=body.slot, incumbent=body.incumbent,
         )  # fmt: skip
-        if decision.slot > last_slot:
+        if decision.slot > self.views[allocator.name].slot:
             self.views[allocator.name].decided(decision)
         self._log_policy_failure(allocator)
         await self._manager.flush()
@@ -131,8 +132,12 @@ class AllocatorApi:
 
     async def report(self, request: Request, body: ReportRequest) -> ReportResponse:
         allocator = self._find(request)
-        report = allocator.parse_report(body.request_id, body.rewards, body.states, body.perturbations)
-        receipt = self._manager.report(allocator, body.request_id, report)
+        values = body.request_id, body.rewards, body.states, body.perturbations
+        if allocator.thread is None:
+            report = allocator.parse_report(*values)
+            receipt = self._manager.report(allocator, body.request_id, report)
+        else:
+            report, receipt = await self._manager.change(allocator, lambda: allocator.take_report(*values))
         if report is not None:
             self.views[allocator.name].reported(report, receipt, body.reference)
         self._log_policy_failure(allocator)
@@ -140,6 +145,18 @@ class AllocatorApi:
         if receipt.late:
             log.info("late report", extra={"allocator": allocator.name, "request_id": body.request_id})
         return ReportResponse(list(receipt.learned), list(receipt.repeated), receipt.late)
+
+    async def _change(self, allocator: JournaledAllocator, operation: str, *arguments: Any, **options: Any) -> Any:
+        """Carry out an operation of the manager on an allocator, in its thread if it has one."""
+        if allocator.thread is not None:
+            method = getattr(allocator, operation)
+            return await self._manager.change(allocator, lambda: method(*arguments, **options))
+        began = time.thread_time()
+        answer = getattr(self._manager, operation)(allocator, *arguments, **options)
+        seconds = time.thread_time() - began
+        if seconds > MAX_QUICK_SECONDS:
+            self._manager.note_duration(allocator, seconds)
+        return answer
 
     def _log_policy_failure(self, allocator: JournaledAllocator) -> None:
         """Log once that a policy is out of service."""
@@ -153,14 +170,14 @@ class AllocatorApi:
 
     async def vacate(self, request: Request, body: ChannelList) -> VacatedResponse:
         allocator = self._find(request)
-        leave = self._manager.vacate(allocator, body.channels)
+        leave = await self._change(allocator, "vacate", body.channels)
         await self._manager.flush()
         self.views[allocator.name].steered()
         return VacatedResponse(list(leave), list(allocator.core.vacated))
 
     async def restore(self, request: Request, body: ChannelList) -> VacatedResponse:
         allocator = self._find(request)
-        self._manager.restore(allocator, body.channels)
+        await self._change(allocator, "restore", body.channels)
         await self._manager.flush()
         self.views[allocator.name].steered()
         return VacatedResponse([], list(allocator.core.vacated))
@@ -168,11 +185,11 @@ class AllocatorApi:
     async def reset(self, request: Request) -> AllocatorStatus:
         allocator = self._find(request)
         if allocator.core.policy_failure:  # a policy in service keeps what it has learned, so a repeat does no harm
-            self._manager.reset(allocator)
+            await self._change(allocator, "reset")
             self._log_policy_failure(allocator)
         await self._manager.flush()
         self.views[allocator.name].steered()
-        return _status(allocator)
+        return await _status(allocator)
 
     async def create(self, request: Request, body: NewAllocator) -> AllocatorStatus:
         if body.policy not in POLICIES or POLICIES[body.policy].source is not None:
@@ -181,8 +198,11 @@ class AllocatorApi:
         name = given.pop("name")
         settings = Settings.checked(given)
         # Compilation takes seconds and must not block the event loop. Afterwards the compiled code is ready.
-        await asyncio.to_thread(_check_speed, settings)
-        return _status(self.open(name, settings))
+        if name not in self._manager.allocators:
+            await asyncio.to_thread(_check_speed, settings)
+            core = await asyncio.to_thread(prepare, name, settings)
+            return await _status(self.open(name, settings, core))
+        return await _status(self.open(name, settings))
 
     # --- status ------------------------------------------------------------------------------------------------------
 
@@ -192,7 +212,7 @@ class AllocatorApi:
     async def status(self, request: Request) -> AllocatorStatus:
         allocator = self._find(request)
         await self._manager.flush()
-        return _status(allocator)
+        return await _status(allocator)
 
     async def explain(self, request: Request) -> ExplainResponse:
         allocator = self._find(request)
@@ -200,7 +220,8 @@ class AllocatorApi:
         if not request_id:
             raise InputError("request_id: must be given, as in explain?request_id=...")
         await self._manager.flush()
-        return msgspec.convert(allocator.core.explain(request_id).to_dict(), ExplainResponse)
+        explanation = await _read(allocator, lambda: allocator.core.explain(request_id))
+        return msgspec.convert(explanation.to_dict(), ExplainResponse)
 
     async def watch(self, request: Request) -> Response:
         """Send what the page shows whenever it has changed."""
@@ -212,7 +233,7 @@ class AllocatorApi:
                 view = self.views[name]
                 if view.changes != seen:
                     seen, quiet = view.changes, 0.0
-                    yield b"data: " + encode(self._view(name)) + b"\n\n"
+                    yield b"data: " + encode(await self._view(name)) + b"\n\n"
                 elif quiet >= KEEPALIVE_INTERVAL:
                     quiet = 0.0
                     yield b": no change\n\n"
@@ -222,16 +243,16 @@ class AllocatorApi:
 
         return StreamingResponse(stream(), media_type=EVENT_STREAM)
 
-    def _view(self, name: str) -> dict[str, Any]:
+    async def _view(self, name: str) -> dict[str, Any]:
         allocator = self._manager.allocators[name]
-        status = _status(allocator)
-        text = "" if status.last is None else allocator.core.explain(status.last.request_id).text
+        found, text = await _read(allocator, lambda: _status_and_explanation(allocator))
+        status = _status_message(allocator, found)
         return {**msgspec.structs.asdict(status), **self.views[name].view(), "explanation": text}
 
 
 def _new_view(allocator: JournaledAllocator) -> LiveView:
     settings = allocator.core.settings
-    return LiveView(settings.setup.good, settings.setup.high, settings.patience)
+    return LiveView(settings.setup.good, settings.setup.high, settings.patience, allocator.core.slot)
 
 
 def _decide_response(decision: Decision, channel_names: tuple[str, ...]) -> DecideResponse:
@@ -245,12 +266,27 @@ def _decide_response(decision: Decision, channel_names: tuple[str, ...]) -> Deci
     )
 
 
-def _status(allocator: JournaledAllocator) -> AllocatorStatus:
-    core = allocator.core
-    found = core.status()
+async def _read(allocator: JournaledAllocator, work: Callable[[], T]) -> T:
+    """Return what is read of an allocator, between two changes."""
+    return work() if allocator.thread is None else await allocator.thread.call(work)
+
+
+async def _status(allocator: JournaledAllocator) -> AllocatorStatus:
+    return _status_message(allocator, await _read(allocator, allocator.core.status))
+
+
+def _status_and_explanation(allocator: JournaledAllocator) -> tuple[dict[str, Any], str]:
+    """Return the status and an explanation of the last decision."""
+    status = allocator.core.status()
+    last = status["last"]
+    return status, "" if last is None else allocator.core.explain(last["request_id"]).text
+
+
+def _status_message(allocator: JournaledAllocator, found: dict[str, Any]) -> AllocatorStatus:
+    found = dict(found)
     last = found.pop("last")
-    response = None if last is None else _decide_response(Decision(**last), core.settings.channel_names)
-    settings = core.settings.to_dict()
+    response = None if last is None else _decide_response(Decision(**last), allocator.core.settings.channel_names)
+    settings = allocator.core.settings.to_dict()
     return msgspec.convert({"name": allocator.name, **found, "last": response, "settings": settings}, AllocatorStatus)
 
 

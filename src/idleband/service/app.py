@@ -98,7 +98,7 @@ class Service:
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         allocators = self.manager.allocators
         self.manager.start(asyncio.get_running_loop())
-        log.info("service started", extra={"allocators": len(allocators), "journal": str(self.manager.journal.path)})
+        log.info("service started", extra={"allocators": len(allocators), "journal": self.manager.journal.place})
         try:
             yield
         finally:

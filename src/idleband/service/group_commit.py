@@ -12,24 +12,18 @@ import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
-from idleband.service.journal import DECIDE, Change, Event, Journal, JournalError, Snapshot
+from idleband.service.journal import DECIDE, Change, Event, Journal, JournalError
 
 log = logging.getLogger("idleband.service")
-
-
-class PendingSnapshots(NamedTuple):
-    """Snapshots of all allocators after one event. They are serialized when they are written."""
-
-    seq: int
-    serialize: dict[int, Callable[[], bytes]]  # number of the allocator -> function that returns its state
 
 
 class GroupCommit:
     """Events on their way to the journal.
 
-    All methods belong to one thread, the event loop's after `start`.
+    All methods belong to one thread, the event loop's after `start`; `find_decision` and `is_expired` may be called in
+    any thread.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -38,36 +32,44 @@ class GroupCommit:
         self.commits, self.committed_events, self.commit_seconds = 0, 0, 0.0
         self._journal = journal
         self._writer: _WriterThread | None = None
-        self.restart(0)
+        self._gathering: asyncio.Future[None] | None = None  # done when the events that gather now are durable
+        self._writing: asyncio.Future[None] | None = None  # done when those being written are
+        self.restart()
 
-    def restart(self, seq: int) -> None:
-        """Forget the events that were not written; the last number in use is `seq`."""
-        self.seq = seq
+    def restart(self) -> None:
+        """Forget the events that were not written."""
+        if self.failure:
+            log.info("journal can be written again", extra={"journal": self._journal.place})
+        self.total = self._journal.total  # events appended so far
         self.failure = ""
+        self._last: dict[int, int] = {}  # number of the last event by allocator, where it differs from the journal
         self._events: list[Event] = []
-        self._snapshots: PendingSnapshots | None = None
         self._unwritten_decisions: dict[tuple[int, str | None], Event] = {}
 
-    def append(self, change: Change) -> None:
-        """Append a change as the next event."""
-        self.seq += 1
-        event = Event(self.seq, *change)
+    def append(self, change: Change) -> int:
+        """Append a change as the next event of its allocator; return its number."""
+        number = change.allocator
+        last = self._last.get(number)
+        seq = 1 + (self._journal.last(number) if last is None else last)
+        self._last[number] = seq
+        self.total += 1
+        event = Event(number, seq, change.kind, change.request_id, change.body)
         self._events.append(event)
         if event.kind == DECIDE:
-            self._unwritten_decisions[event.allocator, event.request_id] = event
-
-    def add_snapshots(self, snapshots: PendingSnapshots) -> None:
-        """Write snapshots after the events that have been appended."""
-        self._snapshots = snapshots
+            self._unwritten_decisions[number, event.request_id] = event
+        return seq
 
     def find_decision(self, allocator: int, request_id: str) -> Event | None:
         """Return the DECIDE event with this request_id if it is kept or still to be written."""
         found = self._unwritten_decisions.get((allocator, request_id))
         return found if found is not None else self._journal.find_decision(allocator, request_id)
 
-    def _take(self) -> tuple[list[Event], PendingSnapshots | None]:
-        group = self._events, self._snapshots
-        self._events, self._snapshots = [], None
+    def is_expired(self, allocator: int, request_id: str) -> bool:
+        """Return whether a decision with this request_id was deleted; to be called after `find_decision`."""
+        return self._journal.is_expired(allocator, request_id)
+
+    def _take(self) -> list[Event]:
+        group, self._events = self._events, []
         return group
 
     def _note_written(self, events: list[Event]) -> None:
@@ -77,11 +79,10 @@ class GroupCommit:
 
     def commit(self) -> None:
         """Write all events now, in this thread."""
-        events, snapshots = self._take()
+        events = self._take()
         if events:
             self._journal.write(events)
             self._note_written(events)
-        _write_snapshots(self._journal, snapshots)
 
     # --- while requests are served -----------------------------------------------------------------------------------
 
@@ -89,8 +90,11 @@ class GroupCommit:
         """Start the writer thread; from now on `flush` is used instead of `commit`."""
         self._loop = loop
         self._writer = _WriterThread(self._journal, lambda *done: loop.call_soon_threadsafe(self._written, *done))
-        self._gathering: asyncio.Future[None] | None = None  # done when the events that gather now are durable
-        self._writing: asyncio.Future[None] | None = None  # done when those being written are
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a group is being written, or waits for it."""
+        return self._writing is not None or self._gathering is not None
 
     async def flush(self) -> None:
         """Return when all events appended so far are durable; raise JournalError if they cannot be."""
@@ -130,7 +134,9 @@ class GroupCommit:
         self._gathering = None
 
     def fail(self, error: Exception) -> None:
-        """Record that the journal cannot be written."""
+        """Record that the journal cannot be written, and log it once."""
+        if not self.failure:
+            log.error("journal cannot be written; requests are refused", extra={"reason": str(error)})
         self.failure, self.failed_at = str(error), time.monotonic()
 
     def stop(self) -> bool:
@@ -142,15 +148,14 @@ class _WriterThread:
     """Writes groups of events in order."""
 
     def __init__(self, journal: Journal, done: Callable[[list[Event], float, JournalError | None], Any]) -> None:
-        self.queue: SimpleQueue[tuple[list[Event], PendingSnapshots | None] | None] = SimpleQueue()
+        self.queue: SimpleQueue[list[Event] | None] = SimpleQueue()
         self._succeeded = True
         self._journal, self._done = journal, done
         self._thread = threading.Thread(target=self._run, name="idleband-journal", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        while (group := self.queue.get()) is not None:
-            events, snapshots = group
+        while (events := self.queue.get()) is not None:
             began, error = time.perf_counter(), None
             try:
                 self._journal.write(events)
@@ -158,21 +163,8 @@ class _WriterThread:
                 error = failure if isinstance(failure, JournalError) else JournalError(repr(failure))
             self._succeeded = error is None
             self._done(events, time.perf_counter() - began, error)
-            if self._succeeded:
-                _write_snapshots(self._journal, snapshots)
 
     def stop(self) -> bool:
         self.queue.put(None)
         self._thread.join()
         return self._succeeded
-
-
-def _write_snapshots(journal: Journal, pending: PendingSnapshots | None) -> None:
-    """Write snapshots. A failure is logged only, because the events are durable without them."""
-    if pending is None or not pending.serialize:
-        return
-    try:
-        snapshots = [Snapshot(number, pending.seq, serialize()) for number, serialize in pending.serialize.items()]
-        journal.write([], snapshots, pending.seq)
-    except Exception as error:  # the writer thread must go on
-        log.error("snapshot failed", extra={"reason": str(error)})

@@ -5,8 +5,8 @@ writes the change to the journal, and sends the answer to the client after the c
 """
 
 import json
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -15,9 +15,18 @@ from idleband.allocator.core import AllocatorCore
 from idleband.allocator.events import DecideRequest, Decision, Receipt, RecordedDecision, Report
 from idleband.allocator.settings import Settings
 from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError, shown
-from idleband.service.journal import DECIDE, LATE, REPORT, RESET, RESTORE, VACATE, Change, Event, Stored
+from idleband.service.journal import DECIDE, LATE, REPORT, RESET, RESTORE, VACATE, Change, Event, Snapshot, Stored
+from idleband.service.slot_thread import SlotThread
 
-FindDecision = Callable[[int, str], Event | None]  # (number of the allocator, request_id) -> its DECIDE event
+
+class Decisions(Protocol):
+    """Decisions of the journal that are not in the state any more."""
+
+    def find_decision(self, allocator: int, request_id: str) -> Event | None:
+        """Return the DECIDE event with this request_id if it is kept."""
+
+    def is_expired(self, allocator: int, request_id: str) -> bool:
+        """Return whether there was one that is not kept any more."""
 
 
 class _DecideBody(msgspec.Struct, array_like=True):
@@ -58,23 +67,40 @@ _decode_channels = msgspec.msgpack.Decoder(_ChannelsBody).decode
 class JournaledAllocator:
     """One allocator of a journal, restored from its snapshot and the events after it."""
 
-    def __init__(self, stored: Stored, events: Iterable[Event], find_decision: FindDecision, where: str) -> None:
+    def __init__(
+        self,
+        stored: Stored,
+        snapshot: Snapshot | None,
+        events: Iterable[Event],
+        decisions: Decisions,
+        where: str,
+        core: AllocatorCore | None = None,  # of a new allocator
+    ) -> None:
         self.number, self.name = stored.number, stored.name
-        self._find_decision = find_decision
+        self.thread: SlotThread | None = None  # if it does not run in the event loop
+        self._decisions = decisions
+        self._status: dict[str, Any] = {}
         place = f"{where}: allocator {stored.name}"
-        if stored.state is not None:
-            self.core = AllocatorCore.from_bytes(stored.state, place)
+        if snapshot is not None:
+            self.core = AllocatorCore.from_bytes(snapshot.state, place)
         else:
-            self.core = AllocatorCore(Settings.restored(json.loads(stored.settings)))
-        self.replayed = 0  # events applied to the snapshot
+            self.core = core or AllocatorCore(Settings.restored(json.loads(stored.settings)))
+        self.snapshot_seq = 0 if snapshot is None else snapshot.seq  # number of the last event in the snapshot
+        self.seq = self.snapshot_seq  # number of the last event
         self.core.replaying = True
         for event in events:
             try:
                 self._replay(event)
             except (msgspec.DecodeError, IdlebandError, ValueError, IndexError) as error:
                 raise InputError(f"{place}: event {event.seq} cannot be read: {error}") from None
-            self.replayed += 1
+            self.seq = event.seq
         self.core.replaying = False
+        self.replayed = self.uncovered  # events applied to the snapshot
+
+    @property
+    def uncovered(self) -> int:
+        """Number of events that are not in the snapshot."""
+        return self.seq - self.snapshot_seq
 
     def _replay(self, event: Event) -> None:
         core = self.core
@@ -119,9 +145,12 @@ class JournaledAllocator:
         slot: int | None = None,
         incumbent: Any = None,
     ) -> tuple[Decision, Change | None]:
-        """Decide, or return the earlier decision with this request_id for as long as the journal keeps it."""
+        """Decide, or return the earlier decision with this request_id for as long as the journal keeps it.
+
+        Afterwards the request_id is refused: it is never decided twice.
+        """
         core = self.core
-        earlier = None if core.has_decision(request_id) else self._find_decision(self.number, request_id)
+        earlier = None if core.has_decision(request_id) else self._decisions.find_decision(self.number, request_id)
         if earlier is not None:
             slot = None  # the slot of the earlier decision has passed
         request = core.parse_decide(
@@ -136,6 +165,11 @@ class JournaledAllocator:
             return recorded.decision, None
         if core.has_decision(request_id):
             return core.decide(request), None
+        if self._decisions.is_expired(self.number, request_id):
+            raise ConflictError(
+                f"request_id = {shown(request_id)}: was used before, for a decision that is too old to be kept; nothing"
+                " is decided again; a new decision needs a new request_id"
+            )
         decision = core.decide(request)
         body = _DecideBody(
             request.slot, request.users, request.contexts.tobytes(), request.available.tobytes(),
@@ -150,7 +184,7 @@ class JournaledAllocator:
         """Check the feedback for a decision; return None if it is late."""
         if self.core.has_decision(request_id):
             return self.core.parse_report(request_id, rewards, states, perturbations)
-        if self._find_decision(self.number, request_id) is None:
+        if self._decisions.find_decision(self.number, request_id) is None:
             raise UnknownRequestError(f"request_id = {shown(request_id)}: no decision with this request_id is kept")
         return None
 
@@ -163,6 +197,20 @@ class JournaledAllocator:
             return receipt, None
         body = _ReportBody(report.rewards.tobytes(), report.states.tobytes(), report.perturbations.tobytes())
         return receipt, Change(self.number, REPORT, request_id, _encode(body))
+
+    def take_report(
+        self, request_id: str, rewards: Any, states: Any, perturbations: Any
+    ) -> tuple[tuple[Report | None, Receipt], Change | None]:
+        """Check feedback and learn from it; return what was reported with the receipt."""
+        report = self.parse_report(request_id, rewards, states, perturbations)
+        receipt, change = self.report(request_id, report)
+        return (report, receipt), change
+
+    def status(self) -> dict[str, Any]:
+        """Return the status; while the allocator is busy in its thread, an earlier one."""
+        if self.thread is None or not (self.thread.busy and self._status):
+            self._status = self.core.status()
+        return self._status
 
     def vacate(self, channels: Any) -> tuple[tuple[int, ...], Change]:
         """Vacate channels; return those of them that the last decision assigned."""

@@ -34,8 +34,9 @@ class _OpenSlot:
 class LiveView:
     """Recent slots and reward curves of one allocator, fed with its decisions and reports."""
 
-    def __init__(self, good: Flags, high: float, patience: int) -> None:
+    def __init__(self, good: Flags, high: float, patience: int, slot: int = 0) -> None:
         self._good, self._high, self._patience = good, high, patience
+        self.slot = slot  # of the last decision
         self.changes = 0  # increases with every change of what the page shows
         self._slots: deque[tuple[str, int, dict[int, int]]] = deque(maxlen=STRIP_SLOTS)
         self._open: dict[str, _OpenSlot] = {}  # slots that may still be reported, by request_id
@@ -49,6 +50,7 @@ class LiveView:
     def decided(self, decision: Decision) -> None:
         """Add a decision."""
         self.changes += 1
+        self.slot = decision.slot
         request_id, outcomes = str(decision.request_id), dict.fromkeys(decision.channels, PENDING)
         self._slots.append((request_id, decision.slot, outcomes))
         self._open[request_id] = _OpenSlot(decision.slot, outcomes)

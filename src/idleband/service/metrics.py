@@ -34,7 +34,7 @@ def _head(name: str, kind: str, description: str) -> list[str]:
 
 
 def _allocators(manager: AllocatorManager) -> Iterator[str]:
-    statuses = {name: allocator.core.status() for name, allocator in manager.allocators.items()}
+    statuses = {name: allocator.status() for name, allocator in manager.allocators.items()}
     for count, description in COUNTS.items():
         yield from _head(f"idleband_{count}_total", "counter", description)
         for name, status in statuses.items():
