@@ -1,8 +1,8 @@
 """The experiment that a results folder holds, read without running the code in the folder.
 
 A folder contains copies of users' files, with which its experiment can be repeated from its experiment.toml. When other
-results are added to a folder, nobody has asked for that code to be run, and the folder may be from somebody else. The
-copies are therefore only compared, by their digests, with the policies and models that this process has loaded.
+results are added to a folder, that code need not be run, and the folder may come from others. The copies are therefore
+only compared, by their digests, with the policies and models that this process has loaded.
 """
 
 import hashlib
