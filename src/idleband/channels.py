@@ -66,6 +66,8 @@ def channel_indices(values: Any, K: int, names: Sequence[str], field: str) -> tu
     """Return the indices of different channels, each given by index or by name."""
     if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
         raise InputError(f"{field} = {shown(values)}: must be a list of channels")
+    if len(values) > K:  # without looking at them
+        raise InputError(f"{field} = {shown(values)}: each channel may be given once")
     found = tuple(channel_index(value, K, names, field) for value in values)
     if len(set(found)) != len(found):
         raise InputError(f"{field} = {shown(values)}: each channel may be given once")

@@ -50,13 +50,46 @@ class CompilationWarning(UserWarning):
     """
 
 
+MAX_SHOWN = 80  # characters
+
+
 def shown(value: object) -> str:
-    """Return a short representation of any value for a message."""
+    """Return a short representation of any value for a message, without looking at more of it than is shown.
+
+    >>> shown([0.5, None]), shown([[0] * 1000] * 1000)
+    ('[0.5, None]', '[[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,...')
+    """
     try:
-        text = repr(value)
+        text = _beginning(value, MAX_SHOWN + 1)
     except ValueError:  # an integer of thousands of digits
         return "a number too long to print"
-    return text if len(text) <= 80 else f"{text[:70]}..."
+    return text if len(text) <= MAX_SHOWN else f"{text[:70]}..."
+
+
+def _beginning(value: object, length: int) -> str:
+    """Return repr(value), or a text that begins with at least `length` characters of it."""
+    if length <= 0:
+        return ""
+    if type(value) in (str, bytes):
+        return repr(value[:length])  # type: ignore[index]
+    if type(value) is dict:
+        text = "{"
+        for key, one in value.items():
+            text += ", " if len(text) > 1 else ""
+            text += f"{_beginning(key, length - len(text))}: "
+            text += _beginning(one, length - len(text))
+            if len(text) > length:
+                return text
+        return text + "}"
+    if type(value) in (list, tuple):
+        text, end = ("[", "]") if type(value) is list else ("(", ")")
+        for one in value:  # type: ignore[attr-defined]
+            text += ", " if len(text) > 1 else ""
+            text += _beginning(one, length - len(text))
+            if len(text) > length:
+                return text
+        return text + ("," if type(value) is tuple and len(value) == 1 else "") + end
+    return repr(value)
 
 
 def counted(n: int, noun: str) -> str:

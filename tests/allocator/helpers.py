@@ -12,7 +12,7 @@ from idleband.allocator.core import AllocatorCore
 
 def state_of(allocator: ib.Allocator) -> bytes:
     """Return the complete state, as `save` writes it."""
-    return allocator._core.to_bytes()
+    return allocator._core.snapshot()()
 
 
 def loaded(data: bytes, place: str = "here") -> ib.Allocator:

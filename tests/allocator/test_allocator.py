@@ -1,6 +1,9 @@
 """Decisions and reports: complete, partial, late, repeated, in any order; the feedback of a channel is learned once."""
 
+import copy
 import math
+import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -327,3 +330,82 @@ def test_mp_ucb_finds_the_one_idle_channel() -> None:
         (k,) = decision.channels
         allocator.report(decision.request_id, [1.0 if k == 2 else 0.1])
     assert allocator.status()["channel"][2]["plays"] >= 3000 - 3 * (1.5 * math.log(3000) / 0.81 + 1)
+
+
+# --- copies and forks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy])
+def test_a_copy_shares_nothing(make: Any) -> None:
+    allocator = ib.Allocator("mp-lucb", channels=3, users=2, dimension=2, channel_names=["a", "b", "c"])
+    decision = allocator.decide(np.full((3, 2), 0.5))
+    allocator.report(decision.request_id, [1.0, None])
+    allocator.report(decision.request_id, [1.0, None])
+    copied, before, status = make(allocator), state_of(allocator), allocator.status()
+    assert (state_of(copied), copied.status()) == (before, status)
+    copied.report(decision.request_id, [None, 0.1])
+    copied.decide(np.full((3, 2), 0.25))
+    copied.vacate([2])
+    assert (state_of(allocator), allocator.status()) == (before, status)
+
+
+def in_child(action: Any) -> str:
+    """Return what an action returns in a forked process."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, str(action()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as file:
+        found = file.read()
+    os.waitpid(child, 0)
+    return found
+
+
+def test_a_policy_with_a_deadline_works_in_a_forked_process() -> None:
+    allocator = ib.Allocator("mp-ucb", channels=3, users=2, deadline=60.0)
+    for _ in range(20):
+        decision = allocator.decide()
+        allocator.report(decision.request_id, [1.0, 0.1])  # may be pending at the fork
+
+    def more() -> str:
+        decisions = [allocator.decide() for _ in range(3)]
+        for one in decisions:
+            allocator.report(one.request_id, [1.0, 0.1])
+        return f"{[one.by for one in decisions]} {allocator.policy_failure} {state_of(allocator).hex()}"
+
+    found = in_child(more)
+    assert found.startswith("['policy', 'policy', 'policy']  ")
+    assert found == more()  # in this process
+
+
+def test_a_fork_waits_for_a_call_in_another_thread() -> None:
+    allocator = ib.Allocator("mp-ucb", channels=3, users=2)
+    allocator._lock.acquire()
+    threading.Timer(0.2, allocator._lock.release).start()
+    assert in_child(lambda: allocator.decide().channels) == "(0, 1)"
+    assert allocator.decide().slot == 1
+
+
+def test_work_that_was_pending_at_a_fork_puts_the_policy_out_of_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("idleband.allocator.supervisor.SETTLE_TIMEOUT", 0.0)
+    allocator = ib.Allocator("mp-ucb", channels=3, users=2, deadline=60.0)
+    allocator.decide()
+    go = threading.Event()
+    supervisor = allocator._core.supervisor
+    supervisor._submit(lambda: go.wait(60))
+    monkeypatch.setattr(supervisor, "settle", lambda: None)  # as if it had waited in vain
+
+    def again() -> str:
+        monkeypatch.undo()
+        first = f"{allocator.decide().by}: {allocator.policy_failure}"
+        allocator.reset()
+        return f"{first}; {allocator.decide().by}"
+
+    found = in_child(again)
+    go.set()
+    assert found == "fallback: slot 2: the process was forked while the policy had pending tasks; policy"
+    assert allocator.decide().by == "policy"

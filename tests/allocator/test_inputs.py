@@ -9,7 +9,7 @@ import pytest
 
 import idleband as ib
 from idleband.allocator import inputs
-from idleband.errors import IdlebandError, InputError, UnknownRequestError
+from idleband.errors import IdlebandError, InputError, UnknownRequestError, shown
 from tests.allocator.helpers import state_of
 
 K, d = 4, 2
@@ -228,3 +228,84 @@ def test_accepted_forms_of_flags_and_feedback() -> None:
     decision = ib.Decision("a", (3, 1), 1, "policy", (3, 1))
     assert inputs.feedback({1: 0.5}, decision, (), "rewards").tolist() == pytest.approx([NAN, 0.5], nan_ok=True)
     assert inputs.feedback((1, None), decision, (), "rewards").tolist() == pytest.approx([1.0, NAN], nan_ok=True)
+
+
+# --- masked arrays and numbers of NumPy ------------------------------------------------------------------------------
+
+
+def masked(values: Any) -> Any:
+    array = np.ma.masked_array(np.array(values))
+    array[..., -1] = np.ma.masked
+    return array
+
+
+@pytest.mark.parametrize(
+    ("field", "question"),
+    [
+        ("contexts", {"contexts": masked(X)}),
+        ("contexts", {"contexts": [*X[:3], masked(X[3])]}),
+        ("contexts", {"contexts": np.ma.masked_array(X)}),  # nothing is masked: it may be in the next slot
+        ("available", {"available": masked([1] * K)}),
+        ("states", {"states": masked([1] * K)}),
+    ],
+)
+def test_masked_arrays_are_refused(field: str, question: dict[str, Any]) -> None:
+    allocator = used()
+    before = state_of(allocator)
+    with pytest.raises(InputError, match=f"{field}: is a masked array; must be an ordinary one"):
+        allocator.decide(**{"contexts": X, **question})
+    assert state_of(allocator) == before
+
+
+@pytest.mark.parametrize("field", ["rewards", "states"])
+def test_masked_feedback_is_refused(field: str) -> None:
+    allocator = used()
+    before = state_of(allocator)
+    with pytest.raises(InputError, match=f"{field}: is a masked array"):
+        allocator.report(5, **{"rewards": [None, 1.0, None], field: masked([1, 1, 1])})
+    assert state_of(allocator) == before
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int64, np.uint8, np.bool_])
+def test_numbers_of_numpy_are_accepted_in_partial_reports(kind: Any) -> None:
+    one, other = used(), used()
+    assert one.report(5, [None, kind(1), None], states=[None, np.int8(1), None]).learned == (1,)
+    other.report(5, [None, 1.0, None], states=[None, 1, None])
+    assert state_of(one) == state_of(other)
+    assert one.report(5, {np.int64(2): kind(1)}).learned == (2,)
+    assert one.decide(X, available=[np.int64(1), 1, True, np.bool_(False)], states=[np.int8(1), None, 0, None])
+
+
+def test_lengths_are_checked_before_elements() -> None:
+    """A list of millions of lists takes seconds to convert."""
+
+    class Row(list[float]):
+        def __iter__(self) -> Any:
+            raise AssertionError("was read")
+
+    for wrong in ([Row([0.5, 0.5])] * 5, [Row([0.5, 0.5]), Row([0.5]), *X[2:]]):
+        with pytest.raises(InputError, match="must be 4 rows"):
+            used().decide(wrong)
+
+
+def test_large_values_are_shown_without_reading_them_whole() -> None:
+    deep: Any = 0
+    for _ in range(10**5):
+        deep = [deep, 1]
+    assert len(shown(deep)) < 100
+    assert len(shown([[0] * 10**6] * 10**6)) < 100
+    assert shown({"a": [1.5, None], "b": ("x",)}) == "{'a': [1.5, None], 'b': ('x',)}"
+    assert shown("x" * 10**8).startswith("'xxx")
+    for value in ([], (), (1,), [1], [[]], ("a", b"b"), {}, {"a": ()}, "it's", 1.5, None):
+        assert shown(value) == repr(value)
+
+
+def test_slot_may_not_be_far_ahead() -> None:
+    allocator = used()
+    before = state_of(allocator)
+    with pytest.raises(ib.ConflictError, match=r"slot = 4503599627370496: is too far from the last slot, 5;"):
+        allocator.decide(X, slot=2**52)
+    assert state_of(allocator) == before
+    assert allocator.decide(X, slot=5 + 2**32).slot == 5 + 2**32
+    allocator._core.slot = 2**52  # as in a journal of version 0.2
+    assert allocator.decide(X, slot=2**52 + 1).slot == 2**52 + 1

@@ -18,7 +18,10 @@ import pytest
 import idleband as ib
 from idleband.experiments.spec import Experiment, experiment
 from idleband.experiments.store import LOG, Store, check_folder, open_store, task_keys, write_durably
+from idleband.experiments.task_log import TaskLog
 from idleband.kernels.compile import source_hash
+from idleband.policies.registry import POLICIES
+from idleband.simulation.path import checkpoints
 from idleband.simulation.scheduler import Task, TaskResult
 from tests.own_model import LOUD
 from tests.own_policy import MINE
@@ -443,3 +446,145 @@ def test_manifest_lists_versions_machine_and_tasks(folder: Path) -> None:
     assert set(tasks) == {(policy, i) for policy in ("references", "mp-random", "mp-ucb") for i in range(2)}
     assert tasks["mp-ucb", 1] == task_key(BASE, Task(UCB, 1))
     assert set(tasks.values()) == set(stored_tasks(folder))
+
+
+# --- folders of others -----------------------------------------------------------------------------------------------
+
+
+def test_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    precious, folder = tmp_path / "precious", tmp_path / "out"
+    precious.write_text("precious")
+    folder.mkdir()
+    (folder / ".lock").symlink_to(precious)
+    with pytest.raises(ib.InputError, match=r"\.lock: is a symbolic link; remove it"), open_store(folder, BASE):
+        pytest.fail("the folder was opened")
+    assert precious.read_text() == "precious"
+
+
+def store_tasks(folder: Path, spec: Experiment) -> None:
+    """Store an experiment in a folder, with zeros as results."""
+    with open_store(folder, spec) as (store, merged):
+        store.write_experiment(merged)
+        for task, key in task_keys(spec, spec.tasks).items():
+            rows, channels = (3, 0) if task.configured is None else (5, 10)
+            curves = np.zeros((rows, len(checkpoints(spec.horizon))))
+            store.save(key, TaskResult(curves, np.zeros(channels, np.int64), None, ""))
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, Path]:
+    """A folder of another process with results of a user's policy; its file; and a file that its code writes."""
+    folder, file, trace = tmp_path / "out", tmp_path / "own.py", tmp_path / "trace"
+    file.write_text(f"open({str(trace)!r}, 'w').close()\n{MINE}")
+    store_tasks(folder, experiment(S1, [ib.policy(f"{file}:mine"), UCB], 100, 2, 0))
+    trace.unlink()
+    monkeypatch.delitem(POLICIES, "mine")
+    return folder, file, trace
+
+
+def test_code_in_a_folder_is_not_run_unless_it_is_given(own: tuple[Path, Path, Path]) -> None:
+    folder, file, trace = own
+    (copy,) = (folder / "policies").iterdir()
+    before = contents(folder)
+    with pytest.raises(ib.InputError, match=f"results of the policy policies/{copy.name}:mine, whose code is not run"):
+        check_folder(folder, BASE)
+    assert (contents(folder), trace.exists()) == (before, False)
+    merged = check_folder(folder, experiment(S1, [ib.policy(f"{file}:mine", first=1)], 100, 1, 0))
+    assert [one.label for one in merged.policies] == ["mine", "mp-ucb", "mine first=1"]
+    assert merged.replications == 2
+
+
+def test_changed_code_in_a_folder_is_not_run(own: tuple[Path, Path, Path]) -> None:
+    folder, file, trace = own
+    (copy,) = (folder / "policies").iterdir()
+    copy.write_text(f"raise SystemExit\n{MINE}")
+    # No task belongs to this code. The given policy of the same name takes its place, and the copy is written again.
+    for given in ([UCB], [ib.policy(f"{file}:mine"), UCB]):
+        with open_store(folder, experiment(S1, given, 100, 2, 0)) as (store, merged):
+            assert [one.label for one in merged.policies] == [one.label for one in given]
+            store.write_experiment(merged)
+    assert copy.read_text() == file.read_text()
+    assert not trace.exists()
+
+
+def test_model_in_a_folder_is_not_run_unless_it_is_given(tmp_path: Path) -> None:
+    file, folder = tmp_path / "own.py", tmp_path / "out"
+    file.write_text(f"{LOUD}# {tmp_path}\n")
+    given = experiment(ib.scenario(S1, perturbation=f"{file}:loud"), [UCB], 100, 2, 0)
+    store_tasks(folder, given)
+    assert check_folder(folder, given) == given
+    (copy,) = (folder / "models").iterdir()
+    copy.write_text(f"raise SystemExit\n{LOUD}")
+    with pytest.raises(ib.InputError, match="another scenario: perturbation differs"):
+        check_folder(folder, given)
+
+
+# --- altered tasks ---------------------------------------------------------------------------------------------------
+
+
+def alter(folder: Path, change: Callable[[dict[str, Any], bytearray], Any], digest: bool) -> None:
+    """Change the header and the arrays of each task of a policy; without `digest` as in logs without digests."""
+    tasks = stored_tasks(folder)
+    (folder / LOG).unlink()
+    log = TaskLog(folder / LOG)
+    for content in tasks.values():
+        length = int.from_bytes(content[:4], "little")
+        header, data = json.loads(content[4 : 4 + length]), bytearray(content[4 + length :])
+        if header["plays"]:
+            change(header, data)
+        if not digest:
+            header.pop("digest")
+        text = json.dumps(header).encode()
+        log.append(len(text).to_bytes(4, "little") + text + bytes(data))
+    log.close()
+
+
+ALTERED: dict[str, Callable[[dict[str, Any], bytearray], Any]] = {
+    "one checkpoint less": lambda header, data: (
+        header.update(curves=[5, header["curves"][1] - 1]), data.__delitem__(slice(0, 40))
+    ),
+    "transposed": lambda header, data: header.update(curves=header["curves"][::-1]),
+    "another size": lambda header, data: header.update(curves=[5, 7]),
+    "one channel more": lambda header, data: (header.update(plays=11), data.extend(bytes(8))),
+    "a shape in words": lambda header, data: header.update(curves="many"),
+    "a shape that is negative": lambda header, data: header.update(curves=[-1, 5]),
+    "one dimension": lambda header, data: header.update(curves=[150]),
+    "plays in words": lambda header, data: header.update(plays="many"),
+    "too many plays": lambda header, data: header.update(plays=10**9),
+    "a number as note": lambda header, data: header.update(note=5),
+    "no key": lambda header, data: header.pop("key"),
+    "a list as key": lambda header, data: header.update(key=[1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ALTERED.values(), ids=ALTERED)
+def test_task_of_another_shape_is_refused_in_one_line(folder: Path, change: Any) -> None:
+    alter(folder, change, digest=False)
+    with pytest.raises(ib.InputError, match=r"delete the file to compute|choose another folder") as refused:
+        ib.compare(S1, ["mp-random", "mp-ucb"], horizon=100, replications=2, out=folder)
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header, data: data.__setitem__(7, data[7] ^ 1),
+        lambda header, data: data.__setitem__(-8, data[-8] ^ 1),
+        lambda header, data: header.update(note="interpreted"),
+    ],
+    ids=["reward", "plays", "note"],
+)
+def test_altered_task_is_refused(folder: Path, change: Any) -> None:
+    alter(folder, change, digest=True)
+    with pytest.raises(ib.InputError, match=r"task [0-9a-f]{40} was altered \(its digest differs\)"):
+        ib.compare(S1, ["mp-random", "mp-ucb"], horizon=100, replications=2, out=folder)
+
+
+def test_log_without_digests_is_read(folder: Path) -> None:
+    study = ib.load(folder)
+    alter(folder, lambda header, data: None, digest=False)
+    again = ib.compare(S1, ["mp-random", "mp-ucb"], horizon=100, replications=2, out=folder)
+    assert (again["mp-ucb"].reward == study["mp-ucb"].reward).all()
+    assert not any(
+        b'"digest"' in content for content in list(stored_tasks(folder).values()) if b'"plays": 10' in content
+    )

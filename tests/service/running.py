@@ -189,7 +189,8 @@ def in_thread(folder: Path, **options: Any) -> Iterator[InThread]:
 class AsCommand(Caller):
     """`idleband serve` in a process."""
 
-    def __init__(self, folder: Path, *arguments: object, token: str | None = None) -> None:
+    def __init__(self, folder: Path, *arguments: object, token: str | None = None, read_log: bool = True) -> None:
+        """Start the service. `read_log` False: its standard error is a pipe that is not read."""
         self.token = token
         self.folder = folder
         self.log = folder.parent / f"{folder.name}-{time.monotonic_ns()}.log"
@@ -199,8 +200,9 @@ class AsCommand(Caller):
             environment["IDLEBAND_TOKEN"] = token
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [str(part) for part in command], stdout=subprocess.PIPE, stderr=log, text=True, env=environment
-            )
+                [str(part) for part in command], stdout=subprocess.PIPE,
+                stderr=log if read_log else subprocess.PIPE, text=True, env=environment,
+            )  # fmt: skip
         assert self.process.stdout is not None
         first_line = self.process.stdout.readline()
         found = re.fullmatch(r"idleband: serving .* at http://127\.0\.0\.1:(\d+)\n", first_line)
@@ -222,8 +224,9 @@ class AsCommand(Caller):
         finally:
             if self.process.poll() is None:
                 self.process.kill()
-            if self.process.stdout is not None:
-                self.process.stdout.close()
+            for stream in (self.process.stdout, self.process.stderr):
+                if stream is not None:
+                    stream.close()
         return status
 
     @property

@@ -322,6 +322,24 @@ def test_watch_sends_a_view_after_every_change(service: InThread) -> None:
         assert [one["request_id"] for one in stream.next()["strip"]] == ["first", "second"]
 
 
+def test_watchers_share_one_rendered_view(service: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[str] = []
+    original = allocator_api.AllocatorApi._view_data
+
+    async def counted(self: allocator_api.AllocatorApi, name: str) -> dict[str, Any]:
+        rendered.append(name)
+        return await original(self, name)
+
+    monkeypatch.setattr(allocator_api.AllocatorApi, "_view_data", counted)
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(watching(service)) for _ in range(10)]
+        assert all(stream.next()["slot"] == 0 for stream in streams)
+        assert rendered == ["main"]
+        decision = service.decide("first").data
+        assert [stream.next()["last"] for stream in streams] == [decision] * 10
+        assert rendered == ["main"] * 2
+
+
 def test_watch_ends_with_the_service(tmp_path: Path) -> None:
     service = InThread(tmp_path)
     with watching(service) as stream:

@@ -2,18 +2,23 @@
 
 import contextlib
 import inspect
+import json
+import re
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from uvicorn import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from idleband.service import allocator_api
 from idleband.service import connection as connection_module
 from idleband.service.limits import Limits
-from tests.service.running import V1, InThread, eventually, in_thread
+from tests.service.running import V1, D, InThread, decide_body, eventually, in_thread, settings
 
 HEAD = f"POST {V1}/main/decide HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -21,7 +26,7 @@ HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InThread]:
-    with in_thread(tmp_path_factory.mktemp("connection"), limits=Limits(connections=20)) as running:
+    with in_thread(tmp_path_factory.mktemp("connection"), limits=Limits(connections=40)) as running:
         yield running
 
 
@@ -35,6 +40,8 @@ METHODS = {
     "on_headers_complete": ["self"],
     "on_body": ["self", "body"],
     "on_message_complete": ["self"],
+    "on_response_complete": ["self"],
+    "_start_asgi_task": ["self", "cycle", "app"],
 }
 
 
@@ -50,11 +57,17 @@ def test_uvicorn_has_the_attributes_that_connections_use() -> None:
     advice = "HttpToolsProtocol of uvicorn has changed: adapt src/idleband/service/connection.py"
     config = Config(app=lambda scope: None, log_config=None)
     protocol = HttpToolsProtocol(config, ServerState(), {}, _loop=object())  # type: ignore[arg-type]
-    for name in ("loop", "transport", "pipeline", "cycle"):
+    # Reading is paused and resumed through an object that connections replace.
+    assert list(inspect.signature(FlowControl.resume_reading).parameters) == ["self"], advice
+    assert "self.flow = FlowControl(transport)" in inspect.getsource(HttpToolsProtocol.connection_made), advice
+    assert FlowControl(None).write_paused is False, advice  # type: ignore[arg-type]
+    for name in ("loop", "transport", "pipeline", "cycle", "flow", "client", "scope", "headers"):
         assert hasattr(protocol, name), f"{name}: {advice}"
     assert protocol.cycle is None, advice
     assert len(protocol.pipeline) == 0, advice
-    assert "self.response_complete = False" in inspect.getsource(RequestResponseCycle.__init__), advice
+    cycle = inspect.getsource(RequestResponseCycle.__init__)
+    for line in ("response_complete = False", "disconnected = False", "message_event = message_event"):
+        assert f"self.{line}" in cycle, advice
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------
@@ -135,12 +148,73 @@ def test_incomplete_body_closes_the_connection(service: InThread, monkeypatch: p
         assert read_to_end(raw) == b""  # a response may have been started
 
 
-def test_idle_connections_are_closed_for_others(service: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+def connections_of(service: InThread) -> set[connection_module.LimitedConnection]:
+    return service.within(lambda: set(service._server.server_state.connections))  # type: ignore[arg-type]
+
+
+def test_pipelined_requests_that_are_not_read_stop_the_client(service: InThread) -> None:
+    """Only a few of them are parsed; the rest stays in the buffers of the sockets."""
+    before = connections_of(service)
+    with service.raw() as raw:
+        raw.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            raw.sendall(HEALTH * 2**20)  # 50 MB
+        (connection,) = connections_of(service) - before
+        assert len(connection.pipeline) <= connection_module.PIECE / len(HEALTH) + 1
+        assert len(connection._unparsed) <= 2**20
+        assert connection.transport.get_write_buffer_size() <= 2**20
+    eventually(lambda: connection not in connections_of(service))
+
+
+def test_pipelined_requests_are_answered_in_order(service: InThread) -> None:
+    bodies = [json.dumps(decide_body(f"p{i}", i)).encode() for i in range(300)]
+    requests = b"".join(HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body) for body in bodies)
+    with service.raw() as raw:
+        for first in range(0, len(requests), 7001):  # cut anywhere
+            raw.sendall(requests[first : first + 7001])
+        found = b""
+        while found.count(b"HTTP/1.1 200 OK") < len(bodies) or not found.endswith(b"}"):
+            part = raw.recv(65536)
+            assert part, found[-1000:]
+            found += part
+    assert re.findall(rb'"request_id":"(p[0-9]+)"', found) == [b"p%d" % i for i in range(len(bodies))]
+
+
+def test_end_of_a_connection_with_pipelined_requests_ends_the_present_response(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with in_thread(tmp_path) as service:
+        with service.raw() as raw:
+            raw.sendall(f"GET {V1}/main/watch HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() + HEALTH * 3)
+            raw.recv(65536)
+            (connection,) = connections_of(service)
+            cycle = connection._responding
+            assert cycle is not connection.cycle  # that is the one of the last request
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset the connection
+        for i in range(10**6):
+            if not connections_of(service):
+                break
+            service.decide(f"r{i}", i)  # writing to the stream shows that it is closed
+        assert cycle is not None
+        assert cycle.disconnected
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_stream_that_is_not_read_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "REQUEST_TIMEOUT", 0.5)
-    idle = [service.raw() for _ in range(25)]
-    eventually(lambda: service.get("/health").status == 200)  # 503 while there are too many connections
-    for raw in idle:
-        raw.close()
+    monkeypatch.setattr(allocator_api, "WATCH_INTERVAL", 0.01)
+    with in_thread(tmp_path, main=settings(channels=1000, users=500)) as service, service.raw() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**12)
+        raw.sendall(f"GET {V1}/main/watch HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        contexts = [[0.5] * D] * 1000
+        count = iter(range(10**6))
+
+        def closed() -> bool:
+            assert service.decide(f"r{next(count)}", contexts=contexts).status == 200
+            return not any(str(one.scope.get("path")).endswith("/watch") for one in connections_of(service))
+
+        raw.recv(1)
+        eventually(closed)
 
 
 def count_checks(monkeypatch: pytest.MonkeyPatch) -> list[object]:

@@ -227,11 +227,52 @@ def test_limits_on_bodies_and_connections(tmp_path: Path) -> None:
         assert running.post(DECIDE, body + b" " * (limit - len(body))).status == 200
         reply = running.post(DECIDE, body + b" " * (limit - len(body) + 1))
         assert (reply.status, str(limit) in reply.detail) == (413, True)
-        held = [running.raw() for _ in range(4)]
-        assert eventually(lambda: running.get("/health").status == 503)
-        for connection in held:
-            connection.close()
-        eventually(lambda: running.get("/health").status == 200)
+
+
+def kept_connection(service: InThread, path: str = V1) -> http.client.HTTPConnection:
+    """Return a connection that is kept open after one request."""
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=TIMEOUT)
+    headers = {} if service.token is None else {"Authorization": f"Bearer {service.token}"}
+    connection.request("GET", path, headers=headers)
+    connection.getresponse().read()
+    return connection
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_connections_above_the_limit_are_refused(tmp_path: Path, token: str | None) -> None:
+    with in_thread(tmp_path, token=token, limits=Limits(connections=4)) as running, contextlib.ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(contextlib.closing(kept_connection(running)))
+        reply = running.get(V1)
+        assert (reply.status, reply.headers["retry-after"], reply.headers["connection"]) == (503, "1", "close")
+        assert reply.detail == "connections: all places are taken, or all of this address"
+        assert running.get("/health").status == 200  # needs no place
+        stack.close()
+        eventually(lambda: running.get(V1).status == 200)
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET /v1", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_connections_without_a_token_do_not_keep_out_others(tmp_path: Path, begin: bytes) -> None:
+    with in_thread(tmp_path, token=TOKEN, limits=Limits(connections=20)) as running, contextlib.ExitStack() as stack:
+        first = stack.enter_context(contextlib.closing(kept_connection(running)))
+        idle = [stack.enter_context(running.raw()) for _ in range(60)]
+        for raw in idle:
+            with contextlib.suppress(ConnectionError):  # it may have been closed for a newer one
+                raw.sendall(begin)
+        assert running.decide("other").status == 200
+        first.request("GET", V1, headers={"Authorization": f"Bearer {TOKEN}"})  # its connection was not closed
+        assert first.getresponse().status == 200
+        assert read_to_end(idle[0]).endswith(b'before"}')
+
+
+def test_x_forwarded_for_is_trusted_only_from_a_proxy(tmp_path: Path) -> None:
+    def statuses(running: InThread) -> set[int]:
+        return {running.get("/health", X_Forwarded_For=f"10.0.0.{i}").status for i in range(20)}
+
+    with in_thread(tmp_path / "direct", limits=Limits(rate=1)) as running:
+        assert statuses(running) == {200, 429}
+    with in_thread(tmp_path / "proxy", limits=Limits(rate=1, proxies=("127.0.0.1",))) as running:
+        assert statuses(running) == {200}
 
 
 def test_requests_above_the_rate_are_refused(tmp_path: Path) -> None:

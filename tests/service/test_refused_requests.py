@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from idleband.service import request_body
 from tests.own_policy import MINE
 from tests.service.running import V1, D, InThread, K, decide_body, in_thread, report_body, settings
 
@@ -61,7 +62,7 @@ DECIDE_BODIES = {
     "a lone surrogate in a key": b'{"\\udfff": 1}',
     "an unknown field": with_(colour="red"),
     "an unknown field with a line break": with_(**{"co\nlour": 1}),
-    "an unknown field of a million characters": with_(**{"x" * 10**6: 1}),
+    "an unknown field of 50,000 characters": with_(**{"x" * 50_000: 1}),
     "no request_id": without("request_id"),
     "a number as request_id": with_(request_id=5),
     "an empty request_id": with_(request_id=""),
@@ -81,11 +82,11 @@ DECIDE_BODIES = {
     "one row too many": with_(contexts=[*VALID["contexts"], [0.5] * D]),
     "rows too short": with_(contexts=[[0.5] * (D - 1)] * K),
     "one row too short": with_(contexts=[*VALID["contexts"][1:], [0.5]]),
-    "a million contexts": b'{"request_id": "q", "contexts": [' + b"[0]," * (10**6 - 1) + b"[0]]}",
+    "too many contexts": b'{"request_id": "q", "contexts": [' + b"[0]," * 99 + b"[0]]}",
     "a flat list": with_(contexts=[0.5] * K),
     "contexts nested once more": with_(contexts=[[[0.5]] * D] * K),
-    "lists 100,000 deep": b'{"request_id": "q", "contexts": ' + b"[" * 10**5 + b"]" * 10**5 + b"}",
-    "objects 100,000 deep": b'{"a":' * 10**5 + b"1" + b"}" * 10**5,
+    "lists 30,000 deep": b'{"request_id": "q", "contexts": ' + b"[" * 30_000 + b"]" * 30_000 + b"}",
+    "objects 10,000 deep": b'{"a":' * 10**4 + b"1" + b"}" * 10**4,
     "too many users": with_(users=3),
     "negative users": with_(users=-1),
     "fractional users": with_(users=1.5),
@@ -149,7 +150,7 @@ REPORT_BODIES = {
     # Nothing of a refused report is learned: channel 1 is new.
     "another reward beside a new one": (409, feedback([1.0, 1.0])),
     "a reference above the limit": (400, feedback({"1": 1.0}, reference={**REFERENCE, "static": 1e308})),
-    "a million rewards": (400, b'{"request_id": "known", "rewards": [' + b"1," * 999_999 + b"1]}"),
+    "100 rewards": (400, b'{"request_id": "known", "rewards": [' + b"1," * 99 + b"1]}"),
 }
 
 
@@ -158,6 +159,38 @@ def test_invalid_report_is_refused(unchanged: InThread, status: int, body: Any) 
     reply = unchanged.post(REPORT, body)
     assert reply.status == status, reply
     assert reply.detail
+
+
+LARGE_BODIES = {
+    "a million contexts": (DECIDE, b'{"request_id": "q", "contexts": [' + b"[0]," * (10**6 - 1) + b"[0]]}", "bytes"),
+    "lists a million deep": (DECIDE, b'{"request_id": "q", "contexts": ' + b"[" * 10**6 + b"]" * 10**6 + b"}", "bytes"),
+    "a field of a million characters": (DECIDE, with_(**{"x" * 10**6: 1}), "bytes"),
+    "10,000 contexts": (DECIDE, b'{"request_id": "q", "contexts": [' + b"[]," * 9999 + b"[]]}", "values"),
+    "a million rewards": (REPORT, b'{"request_id": "known", "rewards": [' + b"1," * 999_999 + b"1]}", "bytes"),
+    "10,000 rewards": (REPORT, b'{"request_id": "known", "rewards": [' + b"1," * 9999 + b"1]}", "values"),
+    "10,000 channels": (f"{V1}/main/vacate", b'{"channels": [' + b"0," * 9999 + b"1]}", "values"),
+    "a million names": (V1, b'{"name": "x", "channel_names": [' + b'"",' * 999_999 + b'""]}', "values"),
+}
+
+
+@pytest.mark.parametrize(("path", "body", "unit"), LARGE_BODIES.values(), ids=LARGE_BODIES)
+def test_body_beyond_the_size_of_the_allocator_is_refused_before_it_is_decoded(
+    unchanged: InThread, path: str, body: bytes, unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decoded(*_: object) -> None:
+        raise AssertionError("the body was decoded")
+
+    monkeypatch.setattr(request_body, "_explain", decoded)  # an invalid body that is decoded gets there
+    reply = unchanged.post(path, body)
+    assert reply.status == 413
+    assert "must " in reply.detail
+    assert reply.detail.endswith(unit)
+
+
+def test_contexts_with_all_digits_and_spaces_are_accepted(service: InThread) -> None:
+    rows = [[-0.12345678901234567e-5] * D] * K
+    body = json.dumps({"request_id": "digits", "users": 0, "contexts": rows}, indent=8).encode()
+    assert service.post(DECIDE, body).status == 200
 
 
 @pytest.mark.parametrize("number", ["NaN", "1e999", "-Infinity"])
@@ -169,6 +202,11 @@ def test_reward_that_is_not_finite_is_refused(unchanged: InThread, number: str) 
 def test_repeated_report_is_acknowledged_and_not_learned_again(unchanged: InThread) -> None:
     reply = unchanged.post(REPORT, feedback({"0": 0.1}, states={"0": 0}))
     assert (reply.status, reply.data) == (200, {"learned": [], "repeated": [0], "late": False})
+
+
+def test_slot_far_ahead_is_refused_and_the_next_one_is_free(unchanged: InThread) -> None:
+    reply = unchanged.decide("ahead", slot=2**52)
+    assert (reply.status, "slot = 4503599627370496: is too far from the last slot, " in reply.detail) == (409, True)
 
 
 def test_repeated_decide_returns_the_same_decision(unchanged: InThread) -> None:

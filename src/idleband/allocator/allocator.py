@@ -1,10 +1,13 @@
 """The public allocator: a core behind a lock."""
 
+import contextlib
+import os
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from threading import Lock
-from typing import Any
+from threading import Lock, get_ident
+from typing import Any, Self
 
 import numpy.typing as npt
 
@@ -136,14 +139,26 @@ class Allocator:
             "collision_limit": collision_limit,
             **policy_parameters,
         }
-        self._core = AllocatorCore(Settings.checked(given))
-        self._lock = Lock()
+        self._hold(AllocatorCore(Settings.checked(given)))
+
+    def _hold(self, core: AllocatorCore) -> None:
+        self._core, self._lock = core, Lock()
+        _allocators.add(self)
 
     @classmethod
-    def _around(cls, core: AllocatorCore) -> "Allocator":
+    def _around(cls, core: AllocatorCore) -> Self:
         allocator = cls.__new__(cls)
-        allocator._core, allocator._lock = core, Lock()
+        allocator._hold(core)
         return allocator
+
+    def __copy__(self) -> Self:
+        """Return an allocator in the same state that shares nothing with this one."""
+        copied = self._around(AllocatorCore.from_bytes(self._serialized(), "copy"))
+        copied._core.repeated = self._core.repeated
+        return copied
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.__copy__()
 
     def __repr__(self) -> str:
         s = self.settings
@@ -187,7 +202,7 @@ class Allocator:
             Name of the decision; the slot number by default. The same request with the same name gets the same decision
             and takes no new slot.
         slot : int, optional
-            Number of the slot, above the last one; by default the next one.
+            Number of the slot, above the last one by at most 2^32; by default the next one.
         incumbent : sequence of channels, optional
             Channels (indices or names) to assign instead of the policy's selection, in order of preference. The policy
             learns from their feedback.
@@ -201,7 +216,7 @@ class Allocator:
         InputError
             If an argument is invalid. No slot is taken.
         ConflictError
-            If `request_id` was used for a request with other values.
+            If `request_id` was used for a request with other values, or `slot` is too far from the last one.
         """
         core = self._core
         with self._lock:
@@ -325,7 +340,10 @@ class Allocator:
         StorageError
             If the file cannot be written.
         """
-        file = validation.path(path, "path", "file")
+        write_durably(validation.path(path, "path", "file"), self._serialized())
+
+    def _serialized(self) -> bytes:
+        """Return the complete state."""
         end = time.monotonic() + SETTLE_TIMEOUT
         while True:
             try:
@@ -336,10 +354,10 @@ class Allocator:
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.01)
-        write_durably(file, serialize())
+        return serialize()
 
     @classmethod
-    def load(cls, path: str | Path) -> "Allocator":
+    def load(cls, path: str | Path) -> Self:
         """Return an allocator from a file written by `save`. It continues bit for bit where the saved one stopped.
 
         Raises InputError if the file cannot be read or is damaged.
@@ -349,3 +367,36 @@ class Allocator:
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from None
         return cls._around(AllocatorCore.from_bytes(data, str(path)))
+
+
+# --- forks -----------------------------------------------------------------------------------------------------------
+
+# A fork copies the calling thread only. It therefore waits until no other thread uses an allocator and no policy has
+# pending work, so that both processes continue from the same state.
+
+_allocators: weakref.WeakSet[Allocator] = weakref.WeakSet()
+_held: dict[int, list[Allocator]] = {}  # allocators whose locks are held for a fork, by thread
+
+
+def _before_fork() -> None:
+    held = _held[get_ident()] = []
+    for allocator in list(_allocators):
+        if allocator._lock.acquire(timeout=SETTLE_TIMEOUT):  # otherwise a policy hangs, or forks itself
+            held.append(allocator)
+            with contextlib.suppress(Exception):  # a policy that is still busy is out of service in the child
+                allocator._core.supervisor.settle()
+
+
+def _after_fork_in_parent() -> None:
+    for allocator in _held.pop(get_ident(), ()):
+        allocator._lock.release()
+
+
+def _after_fork_in_child() -> None:
+    _held.clear()
+    for allocator in list(_allocators):
+        allocator._lock = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

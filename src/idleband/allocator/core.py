@@ -42,7 +42,9 @@ from idleband.policies.registry import ConfiguredPolicy, policy
 from idleband.scenario.perturbation import perturb
 from idleband.scenario.user_models import FAULT, UserModel
 
-MAX_SLOT = 2**52  # for slots given by the caller; counting on from there is exact in every language
+# Limits of slots that callers give: a slot that is far ahead by mistake must not use up all later ones.
+MAX_SLOT_STEP = 2**32  # from the last slot; more than the seconds since 1970
+MAX_SLOT = 2**52  # counting on from there is exact in every language
 
 
 class AllocatorCore:
@@ -100,7 +102,12 @@ class AllocatorCore:
         if slot is None:
             slot = self.slot + 1
         elif name not in self.records:
-            slot = validation.whole(slot, "slot", self.slot + 1, MAX_SLOT)
+            slot = validation.whole(slot, "slot", self.slot + 1, max(MAX_SLOT, self.slot + 1))
+            if slot > self.slot + MAX_SLOT_STEP:
+                raise ConflictError(
+                    f"slot = {slot}: is too far from the last slot, {self.slot}; must be at most"
+                    f" {self.slot + MAX_SLOT_STEP}"
+                )
         if states is None and self._sees_states:
             raise InputError(f"states: must be given; policy {s.policy} observes all states before it selects")
         omitted = contexts is None and not self._sees_contexts
@@ -383,10 +390,6 @@ class AllocatorCore:
         found = serialization.StateCopy(header, arrays, list(self.records.values()))
         self._copies.append(weakref.ref(found))
         return found
-
-    def to_bytes(self) -> bytes:
-        """Return a snapshot."""
-        return self.snapshot()()
 
     @classmethod
     def from_bytes(cls, data: bytes, place: str) -> "AllocatorCore":

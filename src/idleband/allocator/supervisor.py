@@ -1,7 +1,8 @@
 """Supervision of an allocator's policy, which may be slow, raise, return invalid channels or compute nan.
 
 A policy that fails is out of service until it is reset; the fallback decides meanwhile. A policy with a deadline runs
-in its own thread and processes all its work in order, even when it is late.
+in its own thread and processes all its work in order, even when it is late. After a fork the child starts another
+thread; work that was pending at the fork is unfinished there, and the policy is out of service.
 """
 
 import time
@@ -82,6 +83,8 @@ class Supervisor:
 
     def settle(self, timeout: float = SETTLE_TIMEOUT) -> None:
         """Wait until the policy has no pending tasks. A policy out of service is not waited for: it may hang."""
+        if self._worker is not None and self._worker.lost:
+            self._continue_after_fork()
         end = time.monotonic() + timeout
         while self._pending and not self.failure:
             try:
@@ -150,6 +153,8 @@ class Supervisor:
     def _submit(self, task: Callable[[], Any]) -> "Future[Any]":
         """Append a task to the work of the policy's thread."""
         assert self._worker is not None
+        if self._worker.lost:
+            self._continue_after_fork()
         while self._pending and self._pending[0].done():
             self._pending.popleft().result()
         if len(self._pending) >= MAX_PENDING and not self.failure:
@@ -157,6 +162,14 @@ class Supervisor:
         future = self._worker.submit(task)
         self._pending.append(future)
         return future
+
+    def _continue_after_fork(self) -> None:
+        """Replace the thread, which exists in the parent only."""
+        self._worker = self._new_worker()
+        unfinished = any(not task.done() for task in self._pending)
+        self._pending.clear()
+        if unfinished and not self.failure:
+            self._fail(self.learner, self._slot, "the process was forked while the policy had pending tasks")
 
     def _wait_for(self, task: "Future[Any]", t: int) -> Any:
         """Return the result of a task, or None if the deadline is missed."""

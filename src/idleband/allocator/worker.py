@@ -1,5 +1,6 @@
 """The thread of a policy that has a deadline. It is a daemon: a policy that hangs does not keep the process alive."""
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,12 +13,18 @@ class Worker:
 
     def __init__(self) -> None:
         self._tasks: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
-        self._started = self._abandoned = False
+        self._started_in = 0  # process in which the thread runs; 0 before it has started
+        self._abandoned = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the process was forked since the thread was started: the thread exists in the parent only."""
+        return self._started_in not in (0, os.getpid())
 
     def submit(self, task: Callable[[], Any]) -> "Future[Any]":
         """Append a task and return its future."""
-        if not self._started:
-            self._started = True
+        if not self._started_in:
+            self._started_in = os.getpid()
             threading.Thread(target=self._run, name="idleband-policy", daemon=True).start()
         future: Future[Any] = Future()
         self._tasks.put((task, future))

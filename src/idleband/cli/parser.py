@@ -193,6 +193,13 @@ def _add_serve(commands: Any) -> None:
     )
     serve.add_argument("--connections", metavar="N", default="256", help="open connections, at most (default 256)")
     serve.add_argument(
+        "--per-address", metavar="N", default="128", help="open connections from one address, at most (default 128)"
+    )
+    serve.add_argument(
+        "--proxy", action="append", metavar="ADDRESS", default=[],
+        help="address or network of a proxy whose X-Forwarded-For header names the client; may be repeated",
+    )  # fmt: skip
+    serve.add_argument(
         "--station", metavar="SCENARIO|TRACE",
         help="run a simulated base station on this scenario, or replay this trace file (.parquet)",
     )  # fmt: skip

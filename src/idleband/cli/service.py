@@ -14,7 +14,7 @@ from idleband.policies.registry import policy
 def serve(options: argparse.Namespace) -> None:
     """Start the HTTP service and run until it is stopped."""
     try:
-        from idleband.service.limits import Limits
+        from idleband.service.limits import Limits, proxy
         from idleband.service.serve import ServeOptions, read_token
         from idleband.service.serve import serve as run_service
     except ImportError as error:
@@ -28,6 +28,8 @@ def serve(options: argparse.Namespace) -> None:
             validation.whole(options.body, "--body", 1000, 2**31),
             validation.whole(options.rate, "--rate", 1, 10**9),
             validation.whole(options.connections, "--connections", 1, 10**5),
+            validation.whole(options.per_address, "--per-address", 1, 10**5),
+            tuple(proxy(address) for address in options.proxy),
         ),
         station=options.station,
         traces=tuple(options.trace),

@@ -75,6 +75,8 @@ class _Running:
             times = store.times()
             stored = {task: key for task, key in self.keys.items() if store.has(key)}
             self.finished |= {task: store.load(key, times.get(key, math.nan)) for task, key in stored.items()}
+            for task, result in self.finished.items():
+                store.check_shape(task, result, self.spec)
         self.missing = [task for task in self.keys if task not in self.finished]
         self.lock = Lock()
 

@@ -35,7 +35,8 @@ import tomli_w
 from idleband import validation
 from idleband.durable import TEMPORARY, write_durably, writing_durably
 from idleband.errors import InputError, StorageError
-from idleband.experiments.spec import Experiment, read_experiment
+from idleband.experiments.held import read_held
+from idleband.experiments.spec import Experiment
 from idleband.experiments.task_log import TaskLog
 from idleband.kernels.compile import source_hash
 from idleband.policies.registry import ConfiguredPolicy
@@ -43,9 +44,12 @@ from idleband.scenario.build import read_toml, with_data_files
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.table import from_table
 from idleband.scenario.user_models import stored_model
+from idleband.simulation.loop import CURVES, REFERENCES
+from idleband.simulation.path import checkpoints
 from idleband.simulation.result import Result, columns_for
 from idleband.simulation.scheduler import Task, TaskResult
 from idleband.simulation.simulate import MAX_SEED
+from idleband.simulation.users_loop import USER_CURVES
 from idleband.user_code import file_of
 
 try:
@@ -53,8 +57,9 @@ try:
 except ImportError:  # no file locks on this system: two processes can use one folder at the same time
     fcntl = None  # type: ignore[assignment]
 
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # flag for opening files; 0 on a system without it
 SCHEMA = 1
-LOG = "tasks.log"
+LOG, LOCK = "tasks.log", ".lock"
 TASKS, TASKS_0_1 = "tasks", "units"
 TRACES, CONTEXTS = "traces", "contexts"
 TIMES = "times.csv"
@@ -121,6 +126,7 @@ class Store:
     def save(self, key: str, result: TaskResult) -> None:
         curves, plays = np.ascontiguousarray(result.curves, "<f8"), np.ascontiguousarray(result.plays, "<i8")
         header = {"schema": SCHEMA, "key": key, "note": result.note, "curves": curves.shape, "plays": len(plays)}
+        header["digest"] = _content_digest(header, curves.tobytes() + plays.tobytes())
         text = json.dumps(header).encode()
         known = self._logged  # read before anything is appended
         known[key] = self._log.append(b"".join((len(text).to_bytes(4, "little"), text, curves.data, plays.data)))
@@ -132,7 +138,7 @@ class Store:
     @cached_property
     def _times_file(self) -> int:
         """Descriptor of the file of times."""
-        return os.open(self.folder / TIMES, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        return os.open(self.folder / TIMES, os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK, 0o644)
 
     def sync(self) -> None:
         """Wait until all tasks have reached the disk."""
@@ -161,6 +167,7 @@ class Store:
         return sum(times.get(key, 0.0) for key in keys)
 
     def load(self, key: str, seconds: float = math.nan) -> TaskResult:
+        """Return a stored task; raise InputError if it is damaged or was altered."""
         if key not in self._logged:
             return _read_file(self._files[key], key, seconds)
         content = self._log.read(self._logged[key])
@@ -169,9 +176,30 @@ class Store:
             raise InputError(f"{self._log.path}: belongs to another version; delete it to compute its tasks again")
         first = 4 + int.from_bytes(content[:4], "little")
         last = len(content) - 8 * header["plays"]
-        curves = np.frombuffer(content[first:last], "<f8").reshape(header["curves"]).astype(float)
-        plays = np.frombuffer(content[last:], "<i8").astype(np.int64)
-        return TaskResult(curves, plays, None, header["note"], seconds)
+        try:
+            # Logs of version 0.2 and before have no digests.
+            if "digest" in header and header.pop("digest") != _content_digest(header, content[first:]):
+                raise ValueError("its digest differs")
+            curves = np.frombuffer(content[first:last], "<f8").reshape(header["curves"]).astype(float)
+            plays = np.frombuffer(content[last:], "<i8").astype(np.int64)
+            result = TaskResult(curves, plays, None, header["note"], seconds)
+            _check_kinds(result)
+        except (ValueError, TypeError) as error:
+            raise InputError(
+                f"{self._log.path}: task {key} was altered ({error}); delete the file to compute its tasks again"
+            ) from None
+        return result
+
+    def check_shape(self, task: Task, result: TaskResult, experiment: Experiment) -> None:
+        """Refuse a stored task whose arrays are not those of the experiment."""
+        found = (result.curves.shape, result.plays.shape)
+        needed = _shapes(task, experiment)
+        if found != needed:
+            what = "the references" if task.configured is None else f"policy {task.configured.label}"
+            raise InputError(
+                f"{self.folder}: stored task of {what}, replication {task.replication}, has curves and plays of shapes"
+                f" {found[0]} and {found[1]}; must have {needed[0]} and {needed[1]}; choose another folder"
+            )
 
     def write_experiment(self, experiment: Experiment) -> None:
         """Write experiment.toml and copies of the files that it refers to, so that the folder can be moved."""
@@ -189,8 +217,10 @@ class Store:
             return None
         stem, text = found
         copy = Path(kind) / f"{stem.split('@')[0]}@{(source or '')[:12]}.py"
-        if not (self.folder / copy).exists():
-            write_durably(self.folder / copy, text)
+        with contextlib.suppress(OSError):
+            if (self.folder / copy).read_bytes() == text:
+                return f"{copy.as_posix()}:{name}"
+        write_durably(self.folder / copy, text)
         return f"{copy.as_posix()}:{name}"
 
     def _copy_recordings(self, scenario: Scenario) -> dict[str, str]:
@@ -247,8 +277,35 @@ class Store:
 
 def _header(content: bytes) -> dict[str, Any]:
     """Return the header of a task in the log."""
-    header: dict[str, Any] = json.loads(content[4 : 4 + int.from_bytes(content[:4], "little")])
-    return header
+    try:
+        header = json.loads(content[4 : 4 + int.from_bytes(content[:4], "little")])
+        if {"schema", "key", "note", "curves", "plays"} <= header.keys() and isinstance(header["key"], str):
+            header["plays"] = validation.whole(header["plays"], "plays", 0, len(content) // 8)
+            return dict(header)
+    except (ValueError, AttributeError, InputError):
+        pass
+    raise InputError(f"{LOG}: has a task with an invalid header; delete the file to compute its tasks again")
+
+
+def _content_digest(header: dict[str, Any], data: bytes) -> str:
+    """Return the digest of a task: of its header and its arrays."""
+    return hashlib.sha256(json.dumps(header).encode() + data).hexdigest()
+
+
+def _check_kinds(result: TaskResult) -> None:
+    if result.curves.ndim != 2 or result.plays.ndim != 1 or not isinstance(result.note, str):
+        raise ValueError("must have a table of curves, a list of plays and a note")
+
+
+def _shapes(task: Task, experiment: Experiment) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of the curves and of the plays of a task."""
+    scenario, configured = experiment.scenario, task.configured
+    C = len(checkpoints(experiment.horizon, scenario.recording))
+    if configured is None:
+        return (len(REFERENCES), C), (0,)
+    if scenario.uncoordinated is not None and configured.policy.decentralised:
+        return (len(USER_CURVES) + scenario.users + scenario.K, C), (scenario.K,)
+    return (len(CURVES), C), (scenario.K,)
 
 
 def _read_file(path: Path, key: str, seconds: float) -> TaskResult:
@@ -259,6 +316,7 @@ def _read_file(path: Path, key: str, seconds: float) -> TaskResult:
             result = TaskResult(data["curves"], data["plays"], None, str(header["note"]), seconds)
         if header["schema"] != SCHEMA or header["key"] != key:
             raise ValueError("the header belongs to another task")
+        _check_kinds(result)
     except Exception as error:  # a damaged archive can raise almost anything
         raise InputError(f"{path}: damaged ({error}); delete it to compute it again") from None
     return result
@@ -273,10 +331,13 @@ def open_store(folder: Path, experiment: Experiment) -> Iterator[tuple[Store, Ex
     check_folder(folder, experiment)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
+        # Not through a link, and not truncated: it may be another file of the user.
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | NO_LINK, 0o644)
     except OSError as error:
+        if (folder / LOCK).is_symlink():
+            raise InputError(f"{folder / LOCK}: is a symbolic link; remove it") from None
         raise InputError(f"{folder}: cannot be written to: {error.strerror or error}") from None
-    with lock:
+    with os.fdopen(lock, "wb"):
         if fcntl is not None:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -315,9 +376,10 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
     store = Store(folder)
     if store.empty:  # nothing was finished
         return experiment
-    held = read_experiment(file)
-    if held.scenario.identity() != experiment.scenario.identity():
-        raise InputError(f"{folder}: holds another experiment (another scenario: {_unlike(held, experiment)})")
+    held = read_held(folder, experiment)
+    if held.scenario is None or held.scenario.identity() != experiment.scenario.identity():
+        unlike = "perturbation differs" if held.scenario is None else _unlike(held.scenario, experiment.scenario)
+        raise InputError(f"{folder}: holds another experiment (another scenario: {unlike})")
     for what in ("horizon", "seed"):
         if getattr(held, what) != getattr(experiment, what):
             raise InputError(
@@ -326,20 +388,27 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
             )
     # Only finished tasks count: a policy that always failed, or replications that were requested by mistake, are not
     # added to every later run.
-    run: dict[str, list[int]] = {one.label: [] for one in held.policies}
-    for task, key in task_keys(held, held.tasks).items():
-        if task.configured is not None and store.has(key):
-            run[task.configured.label].append(task.replication)
+    policies = (*held.policies, *held.absent)
+    tasks = [Task(one, i) for one in policies for i in range(held.replications)]
+    finished = {task for task, key in task_keys(experiment, tasks).items() if store.has(key)}
+    for one in held.absent:
+        if any(task.configured is one for task in finished):
+            file_name = held.files[one.policy.name]
+            raise InputError(
+                f"{folder}: holds results of the policy {file_name}, whose code is not run unless it is given; add"
+                f" --policy {folder / file_name} to continue with it, or choose another folder"
+            )
+    run = {one.label: [i for i in range(held.replications) if Task(one, i) in finished] for one in held.policies}
     labels = {one.label for one in experiment.policies}
     kept: list[ConfiguredPolicy] = [one for one in held.policies if one.label not in labels and run[one.label]]
-    replications = max([experiment.replications, *(i + 1 for finished in run.values() for i in finished)])
+    replications = max([experiment.replications, *(i + 1 for replications in run.values() for i in replications)])
     return Experiment(
         experiment.scenario, (*kept, *experiment.policies), experiment.horizon, replications, experiment.seed
     )
 
 
-def _unlike(held: Experiment, given: Experiment) -> str:
-    a, b = held.scenario.identity(), given.scenario.identity()
+def _unlike(held: Scenario, given: Scenario) -> str:
+    a, b = held.identity(), given.identity()
     return ", ".join(key for key in {**a, **b} if a.get(key) != b.get(key)) + " differs"
 
 

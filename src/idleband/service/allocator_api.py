@@ -5,7 +5,8 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -14,8 +15,8 @@ from starlette.responses import Response, StreamingResponse
 
 from idleband.allocator.core import AllocatorCore
 from idleband.allocator.events import Decision
-from idleband.allocator.settings import Settings
-from idleband.errors import InputError, shown, unknown
+from idleband.allocator.settings import MAX_CHANNELS, Settings
+from idleband.errors import InputError, counted, shown, unknown
 from idleband.policies.registry import POLICIES
 from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.live_view import LiveView
@@ -34,6 +35,7 @@ from idleband.service.messages import (
 )
 from idleband.service.operations import EVENT_STREAM, Operation
 from idleband.service.problems import HTTPProblem, encode
+from idleband.service.request_body import BodySize
 from idleband.service.slot_thread import MAX_QUICK_SECONDS
 
 WATCH_INTERVAL = 0.25  # seconds between two views of a stream, at least
@@ -54,6 +56,8 @@ class AllocatorApi:
         self._manager = manager
         self.views = {name: _new_view(allocator) for name, allocator in manager.allocators.items()}
         self._logged_failures: dict[str, str] = {}  # name -> failure of the policy that was logged
+        self._rendered: dict[str, _RenderedView] = {}  # by name; several watchers share one
+        self._rendering: dict[str, asyncio.Future[_RenderedView]] = {}
         self._ending = asyncio.Event()
 
     def operations(self) -> list[Operation]:
@@ -64,15 +68,17 @@ class AllocatorApi:
             Operation(
                 "POST", root, self.create, "Create an allocator; a repeated request returns the existing one",
                 NewAllocator, AllocatorStatus, errors={409: "an allocator of this name has other settings"},
+                body_size=_new_allocator_size,
             ),
             Operation("GET", one, self.status, "Return the status", None, AllocatorStatus, errors=_UNKNOWN),
             Operation(
                 "POST", f"{one}/decide", self.decide, "Assign channels in the next slot", DecideRequest, DecideResponse,
-                errors=_CONFLICT,
+                errors={**_CONFLICT, 409: f"{_CONFLICT[409]}, or slot is too far from the last one"},
+                body_size=self._decide_size,
             ),
             Operation(
                 "POST", f"{one}/report", self.report, "Report feedback for a decision", ReportRequest, ReportResponse,
-                errors=_CONFLICT,
+                errors=_CONFLICT, body_size=self._report_size,
             ),
             Operation(
                 "GET", f"{one}/explain", self.explain, "Explain a decision", None, ExplainResponse,
@@ -80,11 +86,11 @@ class AllocatorApi:
             ),
             Operation(
                 "POST", f"{one}/vacate", self.vacate, "Exclude channels from assignment", ChannelList, VacatedResponse,
-                errors=_UNKNOWN,
+                errors=_UNKNOWN, body_size=self._channels_size,
             ),
             Operation(
                 "POST", f"{one}/restore", self.restore, "Allow vacated channels again", ChannelList, VacatedResponse,
-                errors=_UNKNOWN,
+                errors=_UNKNOWN, body_size=self._channels_size,
             ),
             Operation(
                 "POST", f"{one}/reset", self.reset, "Restart a policy that is out of service", None, AllocatorStatus,
@@ -110,11 +116,25 @@ class AllocatorApi:
         if not self._manager.recover():
             detail = f"{self._manager.failure}; nothing is acknowledged until it can be written"
             raise HTTPProblem(503, detail, {"Retry-After": "1"})
+        return self._named(request)
+
+    def _named(self, request: Request) -> JournaledAllocator:
         name = request.path_params["name"]
         allocator = self._manager.allocators.get(name)
         if allocator is None:
             raise HTTPProblem(404, f"allocator {name!r}: does not exist")
         return allocator
+
+    # --- sizes of bodies ---------------------------------------------------------------------------------------------
+
+    def _decide_size(self, request: Request) -> BodySize:
+        return _body_sizes(self._named(request)).decide
+
+    def _report_size(self, request: Request) -> BodySize:
+        return _body_sizes(self._named(request)).report
+
+    def _channels_size(self, request: Request) -> BodySize:
+        return _body_sizes(self._named(request)).channels
 
     # --- decide and report -------------------------------------------------------------------------------------------
 
@@ -230,10 +250,10 @@ class AllocatorApi:
         async def stream() -> AsyncIterator[bytes]:
             seen, quiet = -1, 0.0
             while not self._ending.is_set():
-                view = self.views[name]
+                view = await self._view(name)
                 if view.changes != seen:
                     seen, quiet = view.changes, 0.0
-                    yield b"data: " + encode(await self._view(name)) + b"\n\n"
+                    yield view.event
                 elif quiet >= KEEPALIVE_INTERVAL:
                     quiet = 0.0
                     yield b": no change\n\n"
@@ -243,11 +263,66 @@ class AllocatorApi:
 
         return StreamingResponse(stream(), media_type=EVENT_STREAM)
 
-    async def _view(self, name: str) -> dict[str, Any]:
+    async def _view(self, name: str) -> "_RenderedView":
+        """Return what the page shows, rendered again at most twice per interval, however many clients watch."""
+        last = self._rendered.get(name)
+        if last is None or (
+            last.changes != self.views[name].changes and time.monotonic() - last.at >= WATCH_INTERVAL / 2
+        ):
+            rendering = self._rendering.get(name)
+            if rendering is None:
+                rendering = self._rendering[name] = asyncio.ensure_future(self._render(name))
+                rendering.add_done_callback(lambda _: self._rendering.pop(name))
+            last = await asyncio.shield(rendering)  # the client may leave while others wait for it, too
+        return last
+
+    async def _render(self, name: str) -> "_RenderedView":
+        changes, now = self.views[name].changes, time.monotonic()
+        event = b"data: " + encode(await self._view_data(name)) + b"\n\n"
+        self._rendered[name] = _RenderedView(changes, now, event)
+        return self._rendered[name]
+
+    async def _view_data(self, name: str) -> dict[str, Any]:
         allocator = self._manager.allocators[name]
         found, text = await _read(allocator, lambda: _status_and_explanation(allocator))
         status = _status_message(allocator, found)
         return {**msgspec.structs.asdict(status), **self.views[name].view(), "explanation": text}
+
+
+class _RenderedView(NamedTuple):
+    """The view of an allocator as an event of a stream."""
+
+    changes: int  # of the live view that it shows
+    at: float  # when it was rendered
+    event: bytes
+
+
+class _BodySizes(NamedTuple):
+    """Sizes of the bodies of requests to one allocator."""
+
+    decide: BodySize
+    report: BodySize
+    channels: BodySize
+
+
+def _body_sizes(allocator: JournaledAllocator) -> _BodySizes:
+    s = allocator.core.settings
+    return _sizes_for(s.channels, s.users, s.dimension)
+
+
+@lru_cache
+def _sizes_for(K: int, M: int, d: int) -> _BodySizes:
+    what = f" for {counted(K, 'channel')}, {counted(M, 'user')} and dimension {d}"
+    return _BodySizes(
+        BodySize.of(K * max(1, d), 3 * K, what),  # contexts; available, states and incumbent
+        BodySize.of(0, 3 * M, what),  # rewards, states and perturbations, with the names of channels
+        BodySize.of(0, K, what),
+    )
+
+
+def _new_allocator_size(request: Request) -> BodySize:
+    """Names, and two probabilities of sensing errors, per channel, and parameters."""
+    return BodySize.of(2 * MAX_CHANNELS, MAX_CHANNELS, "")
 
 
 def _new_view(allocator: JournaledAllocator) -> LiveView:

@@ -23,12 +23,14 @@ from idleband.service.limits import Limits
 from idleband.service.manager import AllocatorManager
 from idleband.service.messages import Health
 from idleband.service.metrics import metrics_text
+from idleband.service.middleware.admission import Admission
 from idleband.service.middleware.authentication import BearerAuthentication
 from idleband.service.middleware.connection_close import ConnectionClose
 from idleband.service.middleware.origin_check import OriginCheck
 from idleband.service.middleware.rate_limit import RateLimit
 from idleband.service.middleware.request_metrics import RequestMetrics
 from idleband.service.middleware.security_headers import SecurityHeaders
+from idleband.service.open_connections import OpenConnections
 from idleband.service.openapi import openapi
 from idleband.service.operations import Operation, json_response, route
 from idleband.service.playground import Playground
@@ -55,6 +57,7 @@ class Service:
     ) -> None:
         self.manager = AllocatorManager(folder)
         self.limits = limits or Limits()
+        self.connections = OpenConnections(self.limits)
         self.api = AllocatorApi(self.manager)
         self.playground = Playground(traces)
         operations = self.operations()
@@ -74,6 +77,7 @@ class Service:
         """Return the application behind all checks; the last one added is the first to see a request."""
         # Pages need no token: they ask the user for it. Load balancers and links from other sites need none either.
         public = frozenset(["/", "/playground", "/health", *(f"/static/{path.name}" for path in PAGES.iterdir())])
+        app = Admission(app, public)
         app = OriginCheck(app, hosts, public) if token is None else BearerAuthentication(app, token, public)
         return SecurityHeaders(ConnectionClose(RateLimit(app, self.limits.rate)))
 

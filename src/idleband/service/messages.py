@@ -42,7 +42,9 @@ class DecideRequest(Struct, forbid_unknown_fields=True, kw_only=True):
         ]
         | None
     ) = None
-    slot: Annotated[Count, Meta(description="greater than the last slot; default: the next one")] | None = None
+    slot: (
+        Annotated[Count, Meta(description="greater than the last slot by at most 2^32; default: the next one")] | None
+    ) = None
     incumbent: (
         Annotated[
             list[Channel],

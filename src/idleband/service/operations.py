@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from idleband.service.problems import encode, error_response
-from idleband.service.request_body import body_decoder, read_body
+from idleband.service.request_body import BodySize, body_decoder, read_body
 
 EVENT_STREAM = "text/event-stream"
 
@@ -27,6 +27,7 @@ class Operation:
     query: tuple[str, ...] = ()  # names of required query parameters
     media_type: str = "application/json"
     errors: dict[int, str] = field(default_factory=dict)  # status -> meaning, beside those of every operation
+    body_size: Callable[[Request], BodySize] | None = None  # size up to which the body of a request can be valid
     error_responses: dict[int, type] = field(default_factory=dict)  # status -> message, where it is not a Problem
 
 
@@ -40,7 +41,7 @@ def route(operation: Operation, max_body: int) -> Route:
 
 def endpoint(operation: Operation, max_body: int) -> Callable[[Request], Awaitable[Response]]:
     """Return the function that starlette calls for an operation."""
-    handler = operation.handler
+    handler, body_size = operation.handler, operation.body_size or (lambda _: BodySize(max_body, max_body))
     decode = None if operation.body is None else body_decoder(operation.body)
 
     async def respond(request: Request) -> Response:
@@ -48,7 +49,7 @@ def endpoint(operation: Operation, max_body: int) -> Callable[[Request], Awaitab
             if decode is None:
                 found = await handler(request)
             else:
-                found = await handler(request, decode(await read_body(request, max_body)))
+                found = await handler(request, decode(await read_body(request, body_size(request), max_body)))
         except Exception as error:
             return error_response(error)
         return found if isinstance(found, Response) else json_response(found)

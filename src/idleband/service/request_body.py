@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -11,27 +11,65 @@ from idleband.errors import unknown
 from idleband.service.problems import HTTPProblem
 
 BODY_READ = "idleband.body_read"  # key in a scope: the body was read to its end
+BASE_BYTES, BASE_VALUES = 2**16, 300  # of a body of any operation; a request_id may contain a comma per character
+BYTES_PER_NUMBER, BYTES_PER_NAME = 64, 256  # written with all digits, escaped, and laid out on lines of their own
 
 
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Return the body of a request. It must be JSON of at most `max_bytes`."""
+class BodySize(NamedTuple):
+    """Size up to which a body can be valid.
+
+    Decoding a million lists takes seconds, in which no other client is served. The number of values is therefore
+    compared with what the operation can need before a body is decoded.
+    """
+
+    max_bytes: int
+    max_values: int
+    what: str = ""  # what the limits follow from, for messages
+
+    @classmethod
+    def of(cls, numbers: int, names: int, what: str) -> "BodySize":
+        """Return the size of a body with at most so many numbers and so many names of channels, or flags."""
+        max_bytes = BASE_BYTES + BYTES_PER_NUMBER * numbers + BYTES_PER_NAME * names
+        return cls(max_bytes, BASE_VALUES + numbers + names, what)
+
+    def check(self, received: int, body: bytes) -> None:
+        """Refuse a body of more bytes or values. Each value, but the first of a list or an object, follows a comma."""
+        if received > self.max_bytes:
+            raise _too_large(self.max_bytes, self.what)
+        if body.count(b",") >= self.max_values:
+            raise HTTPProblem(413, f"body{self.what}: must have at most {self.max_values} values")
+
+
+def _too_large(max_bytes: int, what: str = "") -> HTTPProblem:
+    return HTTPProblem(413, f"body{what}: must be at most {max_bytes} bytes")
+
+
+async def read_body(request: Request, size: BodySize, max_bytes: int) -> bytes:
+    """Return the body of a request. It must be JSON, and not larger than `size`.
+
+    A larger one is read to its end without being kept, because a client that is still sending does not see a response.
+    Above `max_bytes` it is refused at once.
+    """
     headers = request.headers
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPProblem(415, "Content-Type: must be application/json")
-    size, parts = 0, []
+    received, parts = 0, []
     length = headers.get("content-length", "0")
     if length.isdecimal() and len(length) < 100 and int(length) > max_bytes:
-        raise HTTPProblem(413, f"body: must be at most {max_bytes} bytes")
+        raise _too_large(max_bytes)
     try:
         async for part in request.stream():
-            size += len(part)
-            if size > max_bytes:
-                raise HTTPProblem(413, f"body: must be at most {max_bytes} bytes")
-            parts.append(part)
+            received += len(part)
+            if received > max_bytes:
+                raise _too_large(max_bytes)
+            if received <= size.max_bytes:
+                parts.append(part)
     except ClientDisconnect:
         raise HTTPProblem(400, "body: ended early") from None
     request.scope[BODY_READ] = True
-    return b"".join(parts)
+    body = b"".join(parts)
+    size.check(received, body)
+    return body
 
 
 def body_decoder(kind: type) -> Callable[[bytes], Any]:

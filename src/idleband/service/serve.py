@@ -1,14 +1,12 @@
 """Running of the service: data folder, socket, logs, signals."""
 
 import contextlib
-import json
-import logging
 import os
 import signal
 import socket
-import sys
 import threading
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -18,6 +16,7 @@ from idleband.errors import ConflictError, InputError
 from idleband.service.app import LOOPBACK, Service
 from idleband.service.client import Client
 from idleband.service.connection import LimitedConnection
+from idleband.service.json_log import log_as_json
 from idleband.service.limits import Limits
 from idleband.service.manager import check_name
 from idleband.service.playground_settings import offered_traces
@@ -26,22 +25,6 @@ from idleband.service.simulated_station import Faults, SimulatedStation, station
 DEFAULT_NAME = "main"  # of the allocator
 MIN_TOKEN_LENGTH = 16
 NO_ALLOCATOR = "has no allocator yet; give --policy, --channels and --users"
-STANDARD_FIELDS = frozenset([*vars(logging.makeLogRecord({})), "message", "taskName", "color_message"])
-
-
-class JsonFormatter(logging.Formatter):
-    """Format log records as lines of JSON."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **{key: value for key, value in vars(record).items() if key not in STANDARD_FIELDS},
-        }
-        if record.exc_info:
-            fields["error"] = self.formatException(record.exc_info)
-        return json.dumps(fields, default=str)
 
 
 @dataclass(frozen=True)
@@ -71,7 +54,7 @@ def serve(options: ServeOptions, name: str | None, settings: Settings | None) ->
     traces = offered_traces(options.traces)
     if settings is None and not (options.data.is_dir() and any(options.data.iterdir())):  # perhaps a misspelt name
         raise InputError(f"{options.data}: {NO_ALLOCATOR}")
-    _log_as_json()
+    log_writer = log_as_json()
     with contextlib.closing(listen(options.host, options.port)) as listening:  # before the data folder is created
         hosts = (*LOOPBACK, options.host)
         service = Service(options.data, token=options.token, limits=options.limits, hosts=hosts, traces=traces)
@@ -80,7 +63,10 @@ def serve(options: ServeOptions, name: str | None, settings: Settings | None) ->
         except BaseException:
             service.manager.journal.close()
             raise
-        _run(service, options, name or DEFAULT_NAME, listening)
+        try:
+            _run(service, options, name or DEFAULT_NAME, listening)
+        finally:
+            log_writer.flush()
 
 
 def _open_allocators(service: Service, options: ServeOptions, name: str | None, settings: Settings | None) -> None:
@@ -139,14 +125,15 @@ def new_server(service: Service) -> uvicorn.Server:
     return _Server(
         uvicorn.Config(
             service.app,
-            http=LimitedConnection,
+            http=partial(LimitedConnection, service.connections),  # type: ignore[arg-type]  # called like the class
             ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=5,
-            limit_concurrency=service.limits.connections,
+            proxy_headers=bool(service.limits.proxies),
+            forwarded_allow_ips=list(service.limits.proxies),
             lifespan="on",
         ),
         service,
@@ -179,14 +166,6 @@ def listen(host: str, port: int) -> socket.socket:
             f"{host}:{port}: cannot listen: {error.strerror or error}; choose another port with --port"
         ) from None
     return listening
-
-
-def _log_as_json() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
-    root = logging.getLogger()
-    root.handlers, root.level = [handler], logging.INFO
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 def read_token(path: str | None) -> str | None:
