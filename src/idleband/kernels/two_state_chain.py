@@ -32,6 +32,7 @@ from idleband.kernels.logistic import probability as logistic
 
 EXACT, BINS = 32, 73
 GROWTH = 1.125
+TOGETHER = 8  # bins that are skipped together if they are empty, which most are
 
 MAX_LOGIT = 12.0  # probabilities stay above 6e-6, which 10^5 slots cannot distinguish from smaller ones
 MAX_STEP = 1.5  # in logits; Fisher scoring overshoots where there is little data
@@ -134,6 +135,17 @@ def level_of(i: int, levels: int) -> float:
 
 
 @jit
+def empty(pairs: Floats, k: int, first: int) -> bool:
+    """Return whether the TOGETHER bins from `first` on have no counts."""
+    total = 0.0
+    for b in range(first, first + TOGETHER):
+        if b < pairs.shape[1]:
+            for i in range(pairs.shape[2]):
+                total += pairs[k, b, i, 0] + pairs[k, b, i, 1]
+    return total == 0.0
+
+
+@jit
 def fit(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats) -> None:
     """Fit the posterior of channel k under uniform priors, without sensing errors; see `fit_posterior`."""
     fit_posterior(pairs, ages, k, mode, spread, UNIFORM, EXACT_SENSING)
@@ -151,8 +163,12 @@ def fit_posterior(
     """
     climb(pairs, ages, k, mode, spread, prior, sensing)
     p, q = logistic(mode[k, 0]), logistic(mode[k, 1])
-    seen, late, waited = 0.0, 0.0, 0.0
+    seen, late, waited, skipped = 0.0, 0.0, 0.0, False
     for b in range(pairs.shape[1]):
+        if b % TOGETHER == 0:
+            skipped = empty(pairs, k, b)
+        if skipped:
+            continue
         count = 0.0
         for i in range(pairs.shape[2]):
             count += pairs[k, b, i, 0] + pairs[k, b, i, 1]
@@ -178,11 +194,15 @@ def fit_posterior(
 def density(pairs: Floats, ages: Floats, k: int, u: float, v: float, prior: Prior, sensing: Sensing) -> float:
     """Return the logarithm of the posterior density of the logits, up to a constant."""
     p, q = logistic(u), logistic(v)
-    pi, rho, errors = p / (p + q), 1.0 - p - q, with_errors(sensing)
+    pi, rho, errors, skipped = p / (p + q), 1.0 - p - q, with_errors(sensing), False
     total = math.log(p * (1.0 - p) * q * (1.0 - q))
     if prior[2] > 0.0:
         total -= 0.5 * prior[2] * ((u - prior[0]) ** 2 + (v - prior[1]) ** 2)
     for b in range(pairs.shape[1]):
+        if b % TOGETHER == 0:
+            skipped = empty(pairs, k, b)
+        if skipped:
+            continue
         for i in range(pairs.shape[2]):
             bad, good = pairs[k, b, i, 0], pairs[k, b, i, 1]
             if bad + good > 0.0:
@@ -199,7 +219,7 @@ def climb(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats, pri
     """Maximise the posterior by Fisher scoring from mode[k]."""
     u, v = mode[k, 0], mode[k, 1]
     uu, uv, vv = 1.0, 0.0, 1.0
-    errors, contrast = with_errors(sensing), sensing[1] - sensing[0]
+    errors, contrast, skipped = with_errors(sensing), sensing[1] - sensing[0], False
     for _ in range(MAX_STEPS):
         p, q = logistic(u), logistic(v)
         total = p + q
@@ -214,6 +234,10 @@ def climb(pairs: Floats, ages: Floats, k: int, mode: Floats, spread: Floats, pri
             uu += prior[2]
             vv += prior[2]
         for b in range(pairs.shape[1]):
+            if b % TOGETHER == 0:
+                skipped = empty(pairs, k, b)
+            if skipped:
+                continue
             for i in range(pairs.shape[2]):
                 bad, good = pairs[k, b, i, 0], pairs[k, b, i, 1]
                 if bad + good > 0.0:
