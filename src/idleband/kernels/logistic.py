@@ -15,6 +15,7 @@ Arrays and the order of calls are those of `ridge.py`, and so is the width x' A^
 import math
 
 from idleband.arrays import Floats
+from idleband.kernels import ridge
 from idleband.kernels.compile import jit
 
 CLOSE = 1e-12
@@ -65,5 +66,5 @@ def learn(A_inv: Floats, theta: Floats, m: int, v: Floats, k: int, q: float, sco
         v[k, i] *= scale
     for i in range(d):
         u_i = v[k, i]
-        for j in range(d):
+        for j in range(i + 1 if ridge.LOWER_TRIANGLE else d):
             A_inv[m, i, j] -= u_i * v[k, j]

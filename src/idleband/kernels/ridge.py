@@ -12,6 +12,10 @@ import math
 from idleband.arrays import Floats
 from idleband.kernels.compile import jit
 
+# Whether only the lower triangle of A^-1 is read and written, with the same results. On a GPU, where memory is the
+# limit, it is: `simulation/gpu/device_code.py`.
+LOWER_TRIANGLE = False
+
 
 @jit
 def width_squared(A_inv: Floats, m: int, x: Floats, v: Floats, k: int) -> float:
@@ -25,17 +29,23 @@ def width_squared(A_inv: Floats, m: int, x: Floats, v: Floats, k: int) -> float:
     for j in range(0, fours, 4):
         x0, x1, x2, x3 = x[k, j], x[k, j + 1], x[k, j + 2], x[k, j + 3]
         for i in range(d):
-            v[k, i] += (A_inv[m, j, i] * x0 + A_inv[m, j + 1, i] * x1) + (
-                A_inv[m, j + 2, i] * x2 + A_inv[m, j + 3, i] * x3
+            v[k, i] += (entry(A_inv, m, j, i) * x0 + entry(A_inv, m, j + 1, i) * x1) + (
+                entry(A_inv, m, j + 2, i) * x2 + entry(A_inv, m, j + 3, i) * x3
             )
     for j in range(fours, d):
         x0 = x[k, j]
         for i in range(d):
-            v[k, i] += A_inv[m, j, i] * x0
+            v[k, i] += entry(A_inv, m, j, i) * x0
     q = 0.0
     for i in range(d):
         q += v[k, i] * x[k, i]
     return max(q, 0.0)
+
+
+@jit
+def entry(A_inv: Floats, m: int, i: int, j: int) -> float:
+    """Return an entry of A^-1, or the one opposite of the diagonal that equals it."""
+    return A_inv[m, j, i] if LOWER_TRIANGLE and i < j else A_inv[m, i, j]
 
 
 @jit
@@ -58,5 +68,5 @@ def learn(A_inv: Floats, theta: Floats, m: int, v: Floats, k: int, q: float, err
         v[k, i] *= scale
     for i in range(d):  # u u' with u = v / sqrt(1 + q) is exactly symmetric
         u_i = v[k, i]
-        for j in range(d):
+        for j in range(i + 1 if LOWER_TRIANGLE else d):
             A_inv[m, i, j] -= u_i * v[k, j]

@@ -98,7 +98,7 @@ def forced(setup: Setup, state: State, t: int) -> int:
     share = setup.params.alpha * math.sqrt((1.0 + state.restarts[0]) * setup.K * math.log(T) / T)
     if share <= 0.0:
         return -1
-    place = (t - state.restarts[1]) % math.ceil(setup.K / min(share, 1.0))
+    place = (t - state.restarts[1]) % int(math.ceil(setup.K / min(share, 1.0)))  # noqa: RUF046 - a float on a GPU
     return place if place < setup.K else -1
 
 

@@ -74,9 +74,9 @@ def predict(setup: Setup, state: State, contexts: Floats, n_hat: Floats) -> None
 @jit
 def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     estimates = state.estimates
-    predict(setup, state, slot.contexts, estimates.n_hat)
     places = perturbation_aware.places_to_fill(setup, estimates, slot)
     for k in range(setup.K):
+        estimates.n_hat[k] = ridge.predict(state.theta, 0 if setup.params.shared else k, slot.contexts, k)
         estimates.predicted[k] = slot.t
         if places > 0 and perturbation_aware.contends(setup, estimates, k):
             m = 0 if setup.params.shared else k

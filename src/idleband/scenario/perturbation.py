@@ -135,9 +135,9 @@ class DirectedModel(PerturbationModel):
     def theta(self, a: Floats, strength: float) -> Floats:
         """Return the theta of a direction and a strength."""
 
-    @abstractmethod
     def ends(self, a: Floats, clear: float) -> tuple[float, float]:
         """Return the range in which the strength is searched."""
+        return strength_search.ends(self.number, float(a.sum()), clear)
 
     def clear_probability(self, a: Floats, strength: float) -> float:
         """Return P(n < 1), which decreases with the strength."""
@@ -209,9 +209,6 @@ class Linear(DirectedModel):
     def theta(self, a: Floats, strength: float) -> Floats:
         return a * strength
 
-    def ends(self, a: Floats, clear: float) -> tuple[float, float]:
-        return min(1.0, 1.0 / float(a.sum())), 1.0  # at the first P(n < 1) = 1
-
     def clear_probability(self, a: Floats, strength: float) -> float:
         return below(a, 1.0 / strength)[0]
 
@@ -272,9 +269,6 @@ class Quadratic(DirectedModel):
     def theta(self, a: Floats, strength: float) -> Floats:
         return np.array([strength, *a])
 
-    def ends(self, a: Floats, clear: float) -> tuple[float, float]:
-        return 2.0 / float(a.sum()) ** 2, 4.0 / clear**2  # n <= 1 at the first; the last: see drawn_bounds
-
     def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         if (known := _remembered(self.number, theta, level)) is not None:
             return known
@@ -317,9 +311,6 @@ class Cosine(DirectedModel):
 
     def theta(self, a: Floats, strength: float) -> Floats:
         return np.array([strength, *a])
-
-    def ends(self, a: Floats, clear: float) -> tuple[float, float]:
-        return 0.5, 1.5  # n <= 1 at the first, n >= 1 at the last
 
     def probability_below(self, theta: Floats, d: int, level: float) -> tuple[float, float]:
         """Return P(n < level): cos(6 z) is below a height where 6 z is in (r, 2 pi - r), up to whole periods."""

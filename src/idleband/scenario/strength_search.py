@@ -64,6 +64,15 @@ class Searches(NamedTuple):
     sums: Floats  # (3, 2^d) working arrays
 
 
+def ends(model: int, total: float, clear: float) -> tuple[float, float]:
+    """Return the range in which the strength of a direction is searched; `total` is the sum of its entries."""
+    if model == LINEAR:
+        return min(1.0, 1.0 / total), 1.0  # at the first P(n < 1) = 1
+    if model == QUADRATIC:
+        return 2.0 / total**2, 4.0 / clear**2  # n <= 1 at the first; the last: see Quadratic.drawn_bounds
+    return 0.5, 1.5  # n <= 1 at the first, n >= 1 at the last
+
+
 # --- levels and sums -------------------------------------------------------------------------------------------------
 
 
@@ -197,16 +206,12 @@ def rounded(parts: Parts) -> float:
 
 
 @jit
-def bound_steps(s: Searches, r: int) -> bool:
-    """Write the strengths outside which all steps are decided; return False if the reference must search."""
-    clear, first, last = s.now[r, CLEAR], s.now[r, LOW], s.now[r, HIGH]
-    a, b = first, last
-    pa, size_a, _ = rough_probability(s, r, a)
-    pb, size_b, _ = rough_probability(s, r, b)
-    doubt = (ROUGH + REFERENCE) * U * max(size_a, size_b)
-    if not (pa > clear + doubt and clear - doubt > pb and CERTAIN < clear < 1.0 - CERTAIN):
-        return False
-    # The root, by false position with the Illinois rule.
+def root(s: Searches, r: int, pa: float, pb: float) -> float:
+    """Return the strength at which P(n < 1) is `clear`: by false position, with the Illinois rule.
+
+    `pa` and `pb` are the probabilities at both ends, above and below it.
+    """
+    clear, a, b = s.now[r, CLEAR], s.now[r, LOW], s.now[r, HIGH]
     x, side, fa, fb = a, 0, pa - clear, pb - clear
     for _ in range(100):
         x = (a * fb - b * fa) / (fb - fa)
@@ -223,6 +228,20 @@ def bound_steps(s: Searches, r: int) -> bool:
             b, fb = x, p - clear
             fa *= 0.5 if side == -1 else 1.0
             side = -1
+    return x
+
+
+@jit
+def bound_steps(s: Searches, r: int) -> bool:
+    """Write the strengths outside which all steps are decided; return False if the reference must search."""
+    clear, first, last = s.now[r, CLEAR], s.now[r, LOW], s.now[r, HIGH]
+    a, b = first, last
+    pa, size_a, _ = rough_probability(s, r, a)
+    pb, size_b, _ = rough_probability(s, r, b)
+    doubt = (ROUGH + REFERENCE) * U * max(size_a, size_b)
+    if not (pa > clear + doubt and clear - doubt > pb and CERTAIN < clear < 1.0 - CERTAIN):
+        return False
+    x = root(s, r, pa, pb)
     # Bounds at three distances. Beyond the outer ones the reference may count a sample; between them its error is at
     # most SURE; and within the next ones it is that at the root.
     a, b = max(first, x - CLOSE * x), min(last, x + CLOSE * x)

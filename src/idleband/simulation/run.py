@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from idleband import user_code
-from idleband.arrays import Floats, Words
+from idleband.arrays import Floats, Ints, Words
 from idleband.binding import Bindings, Kernel, bind_policy, check_compiled, kernel_name, policy_errors
 from idleband.channels import channel_text
 from idleband.errors import InputError
@@ -94,6 +94,38 @@ def check_model(scenario: Scenario, fault: Floats) -> None:
         raise model.faulty(fault[3], f"in slot {fault[1]:.0f}, {channel_text(int(fault[2]), scenario.channel_names)}")
 
 
+def invalid_picks(scenario: Scenario, policy: Policy, M: int, picks: Ints, slot: int) -> InputError:
+    """Return the error for a policy that selected invalid channels in a slot."""
+    return InputError(
+        f"policy {policy.name}: picks = {picks.tolist()} in slot {slot}; must be {M} different available channels of 0"
+        f" to {scenario.K - 1} (all of them, if fewer are available)"
+    )
+
+
+def policy_memory(
+    scenario: Scenario, configured: ConfiguredPolicy, horizon: int, seed: int, replication: int
+) -> Callable[[], tuple[Any, ...]]:
+    """Return a function that returns the memory of the loop of a policy before the first slot."""
+    policy = configured.policy
+    setup = setup_of(scenario, configured.params)
+    if policy.source is not None:  # a user's policy might write into it
+        setup = copied(setup)
+    theta, means = path_parameters(scenario, seed, replication)
+
+    def memory() -> tuple[Any, ...]:
+        path = new_path(scenario, seed, replication, theta)
+        tally = new_tally(scenario, path, means, horizon, policy.knows)
+        rng = streams(seed, replication)[POLICY]
+        if PARAMETERS in policy.knows:
+            return setup, path, policy.init(setup, truth_of(scenario, theta, means)), rng, tally
+        if policy.source is None:
+            return setup, path, state_maker(scenario, policy.init, setup.params)(), rng, tally
+        with policy_errors(policy):
+            return setup, path, policy.init(setup), rng, tally
+
+    return memory
+
+
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
@@ -117,25 +149,10 @@ class PolicyRun:
     def start(
         cls, scenario: Scenario, configured: ConfiguredPolicy, horizon: int, seed: int, replication: int
     ) -> "PolicyRun":
-        policy, model = configured.policy, scenario.perturbation.model
-        setup = setup_of(scenario, configured.params)
-        if policy.source is not None:  # a user's policy might write into it
-            setup = copied(setup)
-        theta, means = path_parameters(scenario, seed, replication)
-
-        def memory() -> tuple[Any, ...]:
-            path = new_path(scenario, seed, replication, theta)
-            tally = new_tally(scenario, path, means, horizon, policy.knows)
-            rng = streams(seed, replication)[POLICY]
-            if PARAMETERS in policy.knows:
-                return setup, path, policy.init(setup, truth_of(scenario, theta, means)), rng, tally
-            if policy.source is None:
-                return setup, path, state_maker(scenario, policy.init, setup.params)(), rng, tally
-            with policy_errors(policy):
-                return setup, path, policy.init(setup), rng, tally
-
-        kernel = policy_loop(policy, model, memory)
-        _, path, state, rng, tally = memory()
+        memory = policy_memory(scenario, configured, horizon, seed, replication)
+        kernel = policy_loop(configured.policy, scenario.perturbation.model, memory)
+        setup, path, state, rng, tally = memory()
+        means = path_parameters(scenario, seed, replication)[1]
         presence = Presence(scenario, seed, replication, horizon)
         return cls(scenario, configured, setup, path, tally, state, kernel, rng, means, presence)
 
@@ -158,11 +175,8 @@ class PolicyRun:
             broken = self.kernel.run(*arguments)
         check_model(self.scenario, self.path.fault)
         if broken:
-            picks = [int(k) for k in self.tally.picks[: self.tally.picked[0]]]
-            raise InputError(
-                f"policy {policy.name}: picks = {picks} in slot {broken}; must be {self.setup.M}"
-                f" different available channels of 0 to {self.scenario.K - 1} (all of them, if fewer are available)"
-            )
+            picks = self.tally.picks[: self.tally.picked[0]]
+            raise invalid_picks(self.scenario, policy, self.setup.M, picks, broken)
         self.at = slot
 
 
