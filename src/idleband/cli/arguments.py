@@ -14,6 +14,7 @@ from idleband.scenario.presets import PRESETS
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.table import MAX_CHANNELS
 from idleband.scenario.uncoordinated import COORDINATION
+from idleband.simulation.devices import CPU, Device
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -73,9 +74,11 @@ def output_folder(options: argparse.Namespace, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def dask_client(options: argparse.Namespace) -> "Iterator[Client | None]":
+def dask_client(options: argparse.Namespace, device: Device = CPU) -> "Iterator[Client | None]":
     """Yield a client of the cluster given with --cluster or --workers, or None."""
     given = [name for name in ("threads", "workers", "cluster") if getattr(options, name) is not None]
+    if device.name == "cuda" and given:
+        raise InputError(f"device = cuda and --{given[0]}: only one of them can be given")
     if len(given) > 1:
         raise InputError(f"--{given[0]} and --{given[1]}: only one of them can be given")
     if options.cluster is not None:

@@ -37,7 +37,7 @@ RANKING_FILES = "ranking."
 def run(options: argparse.Namespace) -> None:
     """Run one experiment, print its results and draw its figure."""
     scale = choice(options.scale, "--scale", SCALES)
-    size = {key: getattr(options, key) for key in ("horizon", "replications", "seed")}
+    size = {key: getattr(options, key) for key in ("horizon", "replications", "seed", "device", "precision")}
     size = {key: value for key, value in size.items() if value is not None}
     policies = [policy(text) for text in options.policy or ()]
     if options.what.endswith(".toml"):
@@ -50,8 +50,8 @@ def run(options: argparse.Namespace) -> None:
     out = output_folder(options, spec.scenario.name)
     threads = thread_count(options)
 
-    with dask_client(options) as client, ProgressBar(announce=not options.json) as bar:
-        study = run_experiment(spec, out, executor=executor_for(threads, client), progress=bar)
+    with dask_client(options, spec.device) as client, ProgressBar(announce=not options.json) as bar:
+        study = run_experiment(spec, out, executor=executor_for(threads, client, spec.device), progress=bar)
     figures = _draw(study, out, scale)
     if options.json:
         answer = {"results": str(out / "results.parquet"), "figures": figures, "per_slot": study_json(study)}
@@ -87,11 +87,14 @@ def compare(options: argparse.Namespace) -> None:
         policies += [configured for configured in listed if configured.label not in named]
     out, threads = output_folder(options, "compare"), thread_count(options)
     specs = [
-        experiment(scenario, policies, options.horizon, options.replications, options.seed) for scenario in scenarios
+        experiment(
+            scenario, policies, options.horizon, options.replications, options.seed, options.device, options.precision
+        )
+        for scenario in scenarios
     ]
-    with dask_client(options) as client, ProgressBar() as bar:
+    with dask_client(options, specs[0].device) as client, ProgressBar() as bar:
         requests = [StudyRequest(spec, out / spec.scenario.name, bar) for spec in specs]
-        studies = run_experiments(requests, executor=executor_for(threads, client), progress=bar)
+        studies = run_experiments(requests, executor=executor_for(threads, client, specs[0].device), progress=bar)
     labels = {configured.label for configured in policies}
     tables = [ranking(study, labels) for study in studies]
     rows = [row for table in tables for row in table]

@@ -2,8 +2,13 @@
 
 import argparse
 import json
+from typing import TYPE_CHECKING
 
 from idleband import validation
+from idleband.errors import InputError
+
+if TYPE_CHECKING:
+    from idleband.policies.registry import ConfiguredPolicy
 
 
 def scenarios(options: argparse.Namespace) -> None:
@@ -79,10 +84,27 @@ def optimum(options: argparse.Namespace) -> None:
 
 def bench(options: argparse.Namespace) -> None:
     """Measure every policy and print microseconds per slot."""
+    from idleband.experiments.spec import every_policy
+    from idleband.policies.registry import policy
     from idleband.reporting.text import table
+    from idleband.scenario.build import scenario as build_scenario
     from idleband.simulation import bench as measurement
+    from idleband.simulation.devices import read_device
+    from idleband.simulation.users_run import check_coordination
 
-    data = measurement.bench()
+    device = read_device(options.device, options.precision, "--")
+    policies = [policy(text) for text in options.policy or ()]
+    for i, configured in enumerate(policies):
+        if configured.label in (one.label for one in policies[:i]):
+            raise InputError(f"policy {configured.label}: given twice")
+        check_coordination(build_scenario("S1"), configured.policy)
+    if device.name == "cuda":
+        _bench_on_gpu(options, policies or every_policy(), device.precision == "float32")
+        return
+    for name in ("horizon", "replications"):
+        if getattr(options, name) is not None:
+            raise InputError(f"--{name}: only used with --device cuda")
+    data = measurement.bench(policies or every_policy())
     if options.json:
         print(json.dumps(data, indent=1))
         return
@@ -93,3 +115,39 @@ def bench(options: argparse.Namespace) -> None:
         ratio, rate = f"{row['ratio_to_bare']:.2f}", f"{row['slots_per_second']:,.0f}"
         rows.append((row["loop"], f"{row['microseconds']:.3f}", ratio, rate))
     print(table(rows))
+
+
+def _bench_on_gpu(options: argparse.Namespace, policies: "list[ConfiguredPolicy]", narrow: bool) -> None:
+    from idleband.cli.progress import ProgressBar
+    from idleband.reporting.text import table
+    from idleband.simulation.gpu.bench import bench_on_gpu
+    from idleband.simulation.gpu.replications import PARTS
+    from idleband.simulation.simulate import MAX_REPLICATIONS, MAX_SLOTS
+
+    size = {}
+    for name, argument, most in (("slots", "horizon", MAX_SLOTS), ("replications", "replications", MAX_REPLICATIONS)):
+        given = getattr(options, argument)
+        if given is not None:
+            size[name] = validation.whole(given, f"--{argument}", 1, most)
+    with ProgressBar(announce=not options.json) as bar:
+        data = bench_on_gpu(policies, narrow=narrow, compiling=bar.compiling, **size)
+    if options.json:
+        print(json.dumps(data, indent=1))
+        return
+    scenario = data["scenario"]
+    print(
+        f"{data['device']}, {data['precision']}, {scenario['name']}: K = {scenario['K']}, M = {scenario['M']},"
+        f" d = {scenario['d']}; {data['replications']:,} replications x {data['slots']:,} slots, best of"
+        f" {data['rounds']} runs"
+    )
+    rows = [("policy", "slots/s", "seconds", "set-up", "loop", "results", "compiling")]
+    for row in data["policies"]:
+        if "reason" in row:
+            rows.append((row["policy"], "-", *[""] * 5))
+            continue
+        parts = [f"{row[part]:.3f}" for part in ("seconds", *PARTS, "compile_seconds")]
+        rows.append((row["policy"], f"{row['slots_per_second']:.3g}", *parts))
+    print(table(rows))
+    for row in data["policies"]:
+        if "reason" in row:
+            print(f"{row['policy']}: {row['reason']}")

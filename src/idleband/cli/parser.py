@@ -107,6 +107,7 @@ def _add_experiments(commands: Any) -> None:
     run.add_argument("--replications", metavar="R", help="number of independent replications (default 5)")
     run.add_argument("--seed", metavar="N", help="seed of the random streams (default 0)")
     _add_output(run, "results/NAME")
+    _add_device(run)
     _add_scale(run)
 
     compare = _add(
@@ -123,6 +124,7 @@ def _add_experiments(commands: Any) -> None:
     _add_policy(compare, f"may be combined with --all; default: {', '.join(SHORTLIST)}")
     _add_size(compare, horizon="1e5", replications="5")
     _add_output(compare, "results/compare")
+    _add_device(compare)
 
     learned = _add(commands, "learned", "compare the perturbation that policies predict with the true one")
     learned.add_argument("what", metavar=SCENARIO)
@@ -350,7 +352,11 @@ def _add_information(commands: Any) -> None:
     optimum.add_argument("--seed", metavar="N", default="0", help="seed of the theta, if it is drawn (default 0)")
     _add_users(optimum)
     _add_perturbation(optimum)
-    bench = _add(commands, "bench", "measure the speed of every policy on this machine")
+    bench = _add(commands, "bench", "measure the speed of policies on this machine")
+    _add_policy(bench, "default: all policies of the package")
+    _add_device(bench)
+    bench.add_argument("--horizon", metavar="T", help="with --device cuda: number of slots (default 2000)")
+    bench.add_argument("--replications", metavar="R", help="with --device cuda: replications (default 65536)")
     for command in (scenarios, policies, show, cost, optimum, bench):
         _add_json(command)
 
@@ -387,6 +393,17 @@ def _add_output(command: Parser, default: str) -> None:
         "--cluster", metavar="ADDRESS",
         help="run on the workers of this Dask scheduler, such as tcp://HOST:8786 or its scheduler file (.json)",
     )  # fmt: skip
+
+
+def _add_device(command: Parser) -> None:
+    command.add_argument(
+        "--device",
+        metavar="NAME",
+        help="cpu (default), or cuda: all replications of a policy together, on a GPU",
+    )
+    command.add_argument(
+        "--precision", metavar="TYPE", help="with --device cuda: float64 (default), or float32, which is faster"
+    )
 
 
 def _add_scale(command: Parser) -> None:

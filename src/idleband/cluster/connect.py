@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from idleband import validation
 from idleband.errors import ClusterError, InputError, shown
+from idleband.simulation.devices import CPU, Device
 from idleband.simulation.scheduler import Executor, ThreadExecutor
 from idleband.validation import WholeNumber
 
@@ -29,8 +30,15 @@ def check_installed(what: str) -> None:
         raise InputError(f'{what}: needs {error.name}; pip install "idleband[cluster]"') from None
 
 
-def executor_for(threads: int | None, client: "Client | None") -> Executor:
-    """Return what runs tasks: threads of this process, or the workers of a client's cluster."""
+def executor_for(threads: int | None, client: "Client | None", device: Device = CPU) -> Executor:
+    """Return what runs tasks: threads of this process, the workers of a client's cluster, or a GPU."""
+    if device.name == "cuda":
+        if threads is not None or client is not None:
+            other = "threads" if threads is not None else "client"
+            raise InputError(f"device = cuda and {other}: only one of them can be given; a GPU runs all replications")
+        from idleband.simulation.gpu.executor import CudaExecutor
+
+        return CudaExecutor(narrow=device.precision == "float32")
     if client is None:
         return ThreadExecutor(threads)
     if threads is not None:

@@ -15,6 +15,7 @@ from idleband.policies.protocol import Policy
 from idleband.policies.registry import Compiled, ConfiguredPolicy, PolicyLike, policy, require_compiled
 from idleband.scenario.build import ScenarioLike
 from idleband.scenario.build import scenario as build_scenario
+from idleband.simulation.devices import DeviceName, Precision
 from idleband.validation import WholeNumber
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def compare(
     out: str | Path | None = None,
     threads: int | None = None,
     client: "Client | None" = None,
+    device: DeviceName = "cpu",
+    precision: Precision = "float64",
     compiled: Compiled = "auto",
 ) -> Study:
     """Run several policies on the same sample paths.
@@ -60,6 +63,11 @@ def compare(
     client : dask.distributed.Client, optional
         Run on the workers of a Dask cluster instead of on threads, with the same results. Needs the extra `cluster`.
         The final states of policies are not returned.
+    device : {"cpu", "cuda"}
+        "cuda" runs all replications of a policy together on an NVIDIA GPU. Needs the extra `gpu`. Results are close to
+        those of the CPU, not equal bit by bit; the final states of policies are not returned.
+    precision : {"float64", "float32"}
+        With "float32", a GPU keeps numbers that are not sums over many slots in 32 bits, which is faster.
     compiled : {"auto", "require"}
         With "require", a user's policy that does not compile is refused instead of run interpreted with a warning.
 
@@ -84,9 +92,9 @@ def compare(
     True
     """
     configured = [require_compiled(policy(one), compiled) for one in _flat(policies)]
-    spec = experiment(build_scenario(scenario), configured, horizon, replications, seed)
+    spec = experiment(build_scenario(scenario), configured, horizon, replications, seed, device, precision)
     folder = None if out is None else validation.path(out, "out", "folder")
-    return run_experiment(spec, folder, executor=executor_for(threads, client))
+    return run_experiment(spec, folder, executor=executor_for(threads, client, spec.device))
 
 
 def _flat(policies: Policies) -> Iterator[PolicyLike]:

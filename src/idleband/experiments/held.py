@@ -14,12 +14,13 @@ from typing import Any, cast
 
 from idleband import validation
 from idleband.errors import InputError
-from idleband.experiments.spec import Experiment, grid
+from idleband.experiments.spec import SETTINGS, Experiment, grid
 from idleband.policies.protocol import Policy
 from idleband.policies.registry import ConfiguredPolicy, all_policies, policy
 from idleband.scenario.build import read_toml, with_data_files
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.table import from_table
+from idleband.simulation.devices import Device, read_device
 from idleband.simulation.simulate import check_size
 
 FILE = "experiment.toml"
@@ -36,6 +37,7 @@ class HeldExperiment:
     horizon: int
     replications: int
     seed: int
+    device: Device
 
 
 def read_held(folder: Path, given: Experiment) -> HeldExperiment:
@@ -46,7 +48,8 @@ def read_held(folder: Path, given: Experiment) -> HeldExperiment:
         validation.whole(data.get("schema", 1), "schema", 1, 1)
         scenario = _scenario(validation.table(data.get("scenario"), "scenario"), folder, given.scenario)
         size = validation.table(data.get("experiment", {}), "experiment")
-        validation.check_keys(size, ("horizon", "replications", "seed"), "experiment")
+        validation.check_keys(size, SETTINGS, "experiment")
+        device = read_device(size.get("device"), size.get("precision"))
         horizon, replications, seed = check_size(
             scenario or given.scenario, size.get("horizon"), size.get("replications", 5), size.get("seed", 0)
         )
@@ -68,7 +71,7 @@ def read_held(folder: Path, given: Experiment) -> HeldExperiment:
                 files[public] = name
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
-    return HeldExperiment(scenario, tuple(present), tuple(absent), files, horizon, replications, seed)
+    return HeldExperiment(scenario, tuple(present), tuple(absent), files, horizon, replications, seed, device)
 
 
 def _digest(folder: Path, name: str) -> str:

@@ -1,4 +1,4 @@
-"""An experiment as data: scenario, configured policies, horizon, replications and seed."""
+"""An experiment as data: scenario, configured policies, horizon, replications, seed, and what it runs on."""
 
 import contextlib
 from collections.abc import Iterable, Mapping
@@ -13,10 +13,13 @@ from idleband.policies.registry import grid as policy_grid
 from idleband.scenario.build import located, read_toml
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.table import from_table
+from idleband.simulation.devices import CPU, Device, check_device, read_device
 from idleband.simulation.scheduler import Task
 from idleband.simulation.simulate import check_size
 from idleband.simulation.users_run import check_coordination, setup_for
 from idleband.validation import WholeNumber
+
+SETTINGS = ("horizon", "replications", "seed", "device", "precision")  # of an experiment file, under [experiment]
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,12 @@ class Experiment:
     horizon: int = 100_000
     replications: int = 5
     seed: int = 0
+    device: Device = CPU
 
     def __post_init__(self) -> None:
         if not self.policies:
             raise InputError("policy: an experiment needs at least one")
+        check_device(self.device, self.scenario, self.horizon)
         labels = [configured.label for configured in self.policies]
         for label in labels:
             if labels.count(label) > 1:
@@ -62,7 +67,12 @@ class Experiment:
             scenario["perturbation"]["kind"] = model
         return {
             "schema": 1,
-            "experiment": {"horizon": self.horizon, "replications": self.replications, "seed": self.seed},
+            "experiment": {
+                "horizon": self.horizon,
+                "replications": self.replications,
+                "seed": self.seed,
+                **self.device.to_dict(),
+            },
             "scenario": scenario,
             "policy": [{"name": where.get(c.label, c.policy.name), **c.values} for c in self.policies],
         }
@@ -89,16 +99,20 @@ def experiment(
     horizon: WholeNumber | None = None,
     replications: WholeNumber = 5,
     seed: WholeNumber = 0,
+    device: str | None = None,
+    precision: str | None = None,
 ) -> Experiment:
     """Return an experiment after checking its size; the default horizon is that of `check_size`."""
-    return Experiment(scenario, tuple(policies), *check_size(scenario, horizon, replications, seed))
+    size = check_size(scenario, horizon, replications, seed)
+    return Experiment(scenario, tuple(policies), *size, read_device(device, precision))
 
 
 def read_experiment(path: Path, policies: Iterable[ConfiguredPolicy] = (), **size: Any) -> Experiment:
     """Return the experiment that a TOML file describes.
 
-    Policies and sizes (horizon, replications, seed) that are given here replace those of the file. If neither has
-    policies, all policies of the package are used. `file.py:name` is relative to the folder of the file.
+    Policies and settings (horizon, replications, seed, device, precision) that are given here replace those of the
+    file. If neither has policies, all policies of the package are used. `file.py:name` is relative to the folder of the
+    file.
     """
     data = read_toml(path)
     try:
@@ -108,7 +122,7 @@ def read_experiment(path: Path, policies: Iterable[ConfiguredPolicy] = (), **siz
             raise InputError("[scenario] is missing")
         scenario = from_table(located(validation.table(data["scenario"], "scenario"), path.parent))
         own_size = validation.table(data.get("experiment", {}), "experiment")
-        validation.check_keys(own_size, ("horizon", "replications", "seed"), "experiment")
+        validation.check_keys(own_size, SETTINGS, "experiment")
         entries = data.get("policy", [])
         if not isinstance(entries, list):
             raise InputError("policy: write [[policy]], once for each")

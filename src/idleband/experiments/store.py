@@ -23,6 +23,7 @@ import math
 import os
 import platform
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -44,6 +45,7 @@ from idleband.scenario.build import read_toml, with_data_files
 from idleband.scenario.scenario import Scenario
 from idleband.scenario.table import from_table
 from idleband.scenario.user_models import stored_model
+from idleband.simulation.devices import CPU
 from idleband.simulation.loop import CURVES, REFERENCES
 from idleband.simulation.path import checkpoints
 from idleband.simulation.result import Result, columns_for
@@ -71,7 +73,8 @@ def task_keys(experiment: Experiment, tasks: Iterable[Task]) -> dict[Task, str]:
 
     Hashed is a JSON object with sorted keys. Most of it is the same for all tasks and written once.
     """
-    before = f'{{"horizon":{_json(experiment.horizon)},"policy":'
+    device = "" if experiment.device == CPU else f'"device":{_json(experiment.device)},'
+    before = f'{{{device}"horizon":{_json(experiment.horizon)},"policy":'
     after = "".join(
         f',"{key}":{_json(value)}'
         for key, value in (
@@ -260,6 +263,7 @@ class Store:
             | {name: version(name) for name in ("idleband", "numpy", "numba", "llvmlite", "pyarrow")},
             "machine": {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count()},
             "seed": experiment.seed,
+            "device": experiment.device._asdict(),
             "seconds": round(self.seconds(keys.values()), 3),
             "sources": source_hash(),
             "sha256": digests,
@@ -380,7 +384,7 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
     if held.scenario is None or held.scenario.identity() != experiment.scenario.identity():
         unlike = "perturbation differs" if held.scenario is None else _unlike(held.scenario, experiment.scenario)
         raise InputError(f"{folder}: holds another experiment (another scenario: {unlike})")
-    for what in ("horizon", "seed"):
+    for what in ("horizon", "seed", "device"):
         if getattr(held, what) != getattr(experiment, what):
             raise InputError(
                 f"{folder}: holds another experiment ({what} {getattr(held, what)}, not {getattr(experiment, what)});"
@@ -402,9 +406,7 @@ def check_folder(folder: Path, experiment: Experiment) -> Experiment:
     labels = {one.label for one in experiment.policies}
     kept: list[ConfiguredPolicy] = [one for one in held.policies if one.label not in labels and run[one.label]]
     replications = max([experiment.replications, *(i + 1 for replications in run.values() for i in replications)])
-    return Experiment(
-        experiment.scenario, (*kept, *experiment.policies), experiment.horizon, replications, experiment.seed
-    )
+    return replace(experiment, policies=(*kept, *experiment.policies), replications=replications)
 
 
 def _unlike(held: Scenario, given: Scenario) -> str:

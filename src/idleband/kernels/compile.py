@@ -16,7 +16,6 @@ import os
 import platform
 import re
 import shutil
-import sys
 import tempfile
 import time
 import types
@@ -122,23 +121,6 @@ def jit_user(function: F, *, allocates: bool) -> F:
     """Compile a user's function at its first use; `allocates` allows it to create arrays."""
     options = ALLOCATING if allocates else OPTIONS
     return function if INTERPRETED else cast(F, LazyFunction(function, options, own=False))
-
-
-def resolved(function: Any) -> Any:
-    """Return Numba's object for a lazy function, and any other value as it is."""
-    return function.dispatcher if isinstance(function, LazyFunction) else function
-
-
-def resolve_modules(prefix: str = "idleband.") -> None:
-    """Replace every lazy function in the namespaces of loaded modules by Numba's object.
-
-    The CUDA target of Numba only accepts the latter.
-    """
-    for name, module in list(sys.modules.items()):
-        if name.startswith(prefix):
-            for key, value in list(vars(module).items()):
-                if isinstance(value, LazyFunction):
-                    setattr(module, key, value.dispatcher)
 
 
 _configuring = Lock()

@@ -5,6 +5,7 @@ a policy. Every round runs all loops, and the best time of each counts, because 
 a loop slower.
 """
 
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Any
 
@@ -12,7 +13,7 @@ from idleband.arrays import Ints
 from idleband.kernels.compile import jit
 from idleband.policies import random
 from idleband.policies.protocol import Policy, Setup, Slot
-from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
+from idleband.policies.registry import ConfiguredPolicy
 from idleband.scenario.build import scenario as build_scenario
 from idleband.scenario.scenario import Scenario
 from idleband.simulation.run import PolicyRun
@@ -48,11 +49,11 @@ def microseconds(
     return best
 
 
-def bench(slots: int = 100_000, rounds: int = 5) -> dict[str, Any]:
-    """Measure all policies of the package on S1: K = 10, M = 5, d = 8."""
+def bench(policies: Iterable[ConfiguredPolicy], slots: int = 100_000, rounds: int = 5) -> dict[str, Any]:
+    """Measure policies on S1: K = 10, M = 5, d = 8."""
     S1 = build_scenario("S1")
-    built_in = {name: policy(name) for name, p in POLICIES.items() if p.source is None}
-    times = microseconds(S1, {BARE.name: ConfiguredPolicy(BARE, {}), **built_in}, slots, rounds)
+    labelled = {configured.label: configured for configured in policies}
+    times = microseconds(S1, {BARE.name: ConfiguredPolicy(BARE, {}), **labelled}, slots, rounds)
     bare = times[BARE.name]
     return {
         "scenario": {"name": "S1", "K": S1.K, "M": S1.users, "d": S1.dimension},

@@ -10,10 +10,12 @@ from idleband.arrays import Floats
 from idleband.errors import InputError, counted
 from idleband.policies.registry import Compiled, ConfiguredPolicy, PolicyLike, require_compiled
 from idleband.policies.registry import policy as configured_policy
+from idleband.progress import SILENT
 from idleband.scenario.build import ScenarioLike
 from idleband.scenario.build import scenario as build_scenario
 from idleband.scenario.reward import reward
 from idleband.scenario.scenario import Scenario
+from idleband.simulation.devices import DeviceName, Precision, check_device, read_device
 from idleband.simulation.environment import state_reward
 from idleband.simulation.path import MAX_BLOCKS_RUN
 from idleband.simulation.result import Result, result_of
@@ -41,6 +43,8 @@ def simulate(
     seed: WholeNumber = 0,
     record: Literal["slots"] | None = None,
     threads: int | None = None,
+    device: DeviceName = "cpu",
+    precision: Precision = "float64",
     compiled: Compiled = "auto",
     **parameters: Any,
 ) -> Result:
@@ -63,6 +67,11 @@ def simulate(
         base station the column `users` is how many users play the channel.
     threads : int, optional
         Number of threads; by default all processor cores.
+    device : {"cpu", "cuda"}
+        "cuda" runs all replications together on an NVIDIA GPU. Needs the extra `gpu`. Results are close to those of
+        the CPU, not equal bit by bit; the final states of the policy are not returned.
+    precision : {"float64", "float32"}
+        With "float32", a GPU keeps numbers that are not sums over many slots in 32 bits, which is faster.
     compiled : {"auto", "require"}
         With "require", a user's policy that does not compile is refused instead of run interpreted with a warning.
     **parameters
@@ -89,6 +98,10 @@ def simulate(
     T, R, seed = check_size(described, horizon, replications, seed)
     if record not in (None, "slots"):
         raise InputError(f"record = {record!r}: must be 'slots' or left out")
+    on = read_device(device, precision)
+    if on.name == "cuda" and (record or threads is not None):
+        raise InputError(f"device = cuda and {'record' if record else 'threads'}: only one of them can be given")
+    check_device(on, described, T)
     if record == "slots" and T * R * described.K > MAX_RECORDED:
         limit = MAX_RECORDED // (R * described.K)
         raise InputError(
@@ -96,7 +109,13 @@ def simulate(
         )
     finished: dict[Task, TaskResult] = {}
     tasks = [Task(one, i) for i in range(R) for one in (None, configured)]
-    run_tasks([ScheduledTask(described, task, T, seed, finished.__setitem__) for task in tasks], threads=threads)
+    scheduled = [ScheduledTask(described, task, T, seed, finished.__setitem__) for task in tasks]
+    if on.name == "cuda":
+        from idleband.simulation.gpu.executor import CudaExecutor
+
+        CudaExecutor(narrow=on.precision == "float32").run(scheduled, SILENT)
+    else:
+        run_tasks(scheduled, threads=threads)
     result = result_of(described, configured, seed, T, finished, R)
     if record == "slots":
         return Result(**{**vars(result), "slots": record_slots(described, configured, T, R, seed)})

@@ -1,0 +1,1 @@
+"""Simulation on a GPU, one replication per thread."""
