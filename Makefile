@@ -86,6 +86,7 @@ wheel: install  ## build a wheel into dist/
 	$(BIN)/python -m build --wheel
 
 lock: install $(VENV)/.installed-docs  ## write the installed versions into constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[gpu]'
 	@{ head -1 constraints.txt; $(BIN)/python -m pip list --format=freeze --exclude idleband --exclude pip --exclude setuptools; } > constraints.new
 	mv constraints.new constraints.txt
 

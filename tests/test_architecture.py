@@ -29,6 +29,7 @@ def test_the_walks_are_complete() -> None:
     assert list(WALKS) == [
         "`idleband run`",
         "`idleband run --workers`",
+        "`idleband run --device cuda`",
         "`ib.simulate`",
         "A run without a base station",
         "`idleband reproduce`",

@@ -4,6 +4,8 @@ A failure here means that a new version of a dependency has changed one of them:
 raise the upper bound of the version in pyproject.toml.
 """
 
+import importlib
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,25 @@ def test_inner_functions_are_lowered_without_machine_code() -> None:
     (inner,) = quarter._numba_type_.dispatcher.overloads.values()
     assert isinstance(inner.library, InnerLibrary), "kernels/inner_compiler.py: the library is not used"
     assert inner.library.get_pointer_to_function(inner.fndesc.llvm_func_name) == 0
+
+
+NUMBA_CUDA = {
+    "numba.cuda.cgutils": ["pack_array"],
+    "numba.cuda.types": ["Array"],
+    "numba.cuda.extending": ["intrinsic"],
+    "numba.cuda.np.arrayobj": ["populate_array"],
+    "numba.cuda.core.config": ["CACHE_DIR", "CUDA_LOW_OCCUPANCY_WARNINGS"],
+}
+
+
+@pytest.mark.parametrize("module", NUMBA_CUDA)
+def test_names_of_numba_cuda(module: str) -> None:
+    """Most of these modules are in numba-cuda only, not in the simulator that comes with Numba."""
+    if importlib.util.find_spec("numba_cuda") is None:
+        pytest.skip("numba-cuda is not installed: the extra gpu")
+    found = importlib.import_module(module)
+    for name in NUMBA_CUDA[module]:
+        assert hasattr(found, name), f"simulation/gpu/kernel.py: {module}.{name} is gone"
 
 
 def test_names_of_llvmlite_callbacks() -> None:

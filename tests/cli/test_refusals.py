@@ -1,5 +1,6 @@
 """Invalid input: the command exits with status 2, prints one line and writes nothing."""
 
+import importlib.util
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,23 @@ from tests.own_policy import MINE
         ("learned S1 --horizon 1e9", "experiment.horizon = 1000000000: must be from 2 to 10000000 here"),
         ("learned S1 --policy mp-lucb --policy mp-lucb", "policy mp-lucb: given twice"),
         ("learned S1 --policy mp-nucb:D=1000,L=9", "covariance = full would take"),
+        ("run S1 --device tpu", "device = 'tpu': must be one of cpu, cuda"),
+        ("run S1 --precision float32", "precision = float32: only used with device = cuda"),
+        ("run S1 --device cuda --precision half", "precision = 'half': must be one of float64, float32"),
+        ("run S1 --device cuda --threads 2", "device = cuda and --threads: only one of them can be given"),
+        ("run S1 --device cuda --workers 2", "device = cuda and --workers: only one of them can be given"),
+        ("compare S1 --device cuda --workers 2", "device = cuda and --workers: only one of them can be given"),
+        ("compare S1 --device cuda --cluster tcp://h:1", "device = cuda and --cluster: only one of them"),
+        (
+            "compare S1 --coordination none --perturbation none --device cuda",
+            "device = cuda: users without a base station",
+        ),
+        ("run S1 --device cuda --precision float32 --horizon 1e8", "must be at most 16777216 with precision = float32"),
+        ("bench --horizon 10", "--horizon: only used with --device cuda"),
+        ("bench --replications 10", "--replications: only used with --device cuda"),
+        ("bench --precision float32", "--precision = float32: only used with --device = cuda"),
+        ("bench --policy mp-ucb --policy mp-ucb", "policy mp-ucb: given twice"),
+        ("bench --policy mctopm", "policy mctopm: is for users without a base station"),
         ("show S5", "unknown scenario 'S5'"),
         ("show S1 --seed -1", "--seed = -1"),
         ("cost S4 1,2,3", "has 3 channels; S4 selects 5 in a slot"),
@@ -75,6 +93,13 @@ from tests.own_policy import MINE
 )
 def test_bad_arguments_are_refused(refuse: Refuse, arguments: str, message: str) -> None:
     assert message in refuse(*arguments.split())
+
+
+@pytest.mark.parametrize("arguments", ["run S1", "compare S1", "bench"])
+def test_a_gpu_needs_numba_cuda(refuse: Refuse, monkeypatch: pytest.MonkeyPatch, arguments: str) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    message = 'device = cuda: needs numba-cuda; pip install "idleband[gpu]"'
+    assert message in refuse(*arguments.split(), "--policy", "mp-ucb", "--device", "cuda")
 
 
 @pytest.mark.parametrize("arguments", [["--policy", "a\nb"], ["--horizon", "1\n2"]])

@@ -29,11 +29,12 @@ def slot_by_slot(label: str) -> dict[str, Any]:
 
 def in_cuda(label: str) -> dict[str, Any]:
     """Return the plays and curves of two replications in a CUDA kernel."""
-    from idleband.simulation.cuda import run_on_gpu
+    from idleband.simulation.gpu.replications import Simulation
 
     slots = min(CUDA_SLOTS, slots_interpreted(label))
-    tally, _ = run_on_gpu(EVERY[scenario_interpreted(label)], CONFIGURED[label], slots, seed=5, replications=2)
-    return {"plays": tally.plays.T.tolist(), "curves": tally.curves.transpose(2, 0, 1).tolist()}
+    simulation = Simulation(EVERY[scenario_interpreted(label)], CONFIGURED[label], slots, seed=5)
+    ((_, batch),) = simulation.run(range(2), lambda slots: None)
+    return {"plays": batch.plays.tolist(), "curves": batch.curves.tolist()}
 
 
 if __name__ == "__main__":

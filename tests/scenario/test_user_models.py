@@ -242,9 +242,9 @@ scenario = ib.scenario("S1", users=3, perturbation=sys.argv[1] + ":loud")
 model = scenario.perturbation.model
 ucb = ib.policy("mp-ucb")
 if sys.argv[2] == "cuda":
-    from idleband.simulation.cuda import run_on_gpu
-    tally, _ = run_on_gpu(scenario, ucb, 20, seed=3, replications=2)
-    print(json.dumps({"plays": tally.plays.T.tolist(), "curves": tally.curves.transpose(2, 0, 1).tolist()}))
+    from idleband.simulation.gpu.replications import Simulation
+    ((_, batch),) = Simulation(scenario, ucb, 20, seed=3).run(range(2), lambda slots: None)
+    print(json.dumps({"plays": batch.plays.tolist(), "curves": batch.curves.tolist()}))
 else:
     run, walk = PolicyRun.start(scenario, ucb, 100, 3, 0), ReferenceRun.start(scenario, 100, 3, 0)
     run.to(100)
