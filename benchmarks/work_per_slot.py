@@ -41,6 +41,7 @@ from machine import processor, restart_on_one_core
 from numba import njit
 
 import idleband as ib
+from idleband.experiments.spec import every_policy
 from idleband.kernels import ridge, selection
 from idleband.kernels.rng import fill_uniform, stream
 from idleband.policies.registry import POLICIES, ConfiguredPolicy, policy
@@ -496,7 +497,7 @@ def main() -> None:
     if arguments.bench:
         measured = json.loads(arguments.bench.read_text())["loops"]
     else:
-        measured = bench(rounds=3)["loops"]
+        measured = bench(every_policy(), rounds=3)["loops"]
     times = {row["loop"]: row["microseconds"] for row in measured}
     gpu = json.loads(arguments.gpu.read_text()) if arguments.gpu else {}
     day = datetime.datetime.now(datetime.UTC).date()

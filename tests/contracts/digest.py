@@ -28,13 +28,13 @@ def slot_by_slot(label: str) -> dict[str, Any]:
 
 
 def in_cuda(label: str) -> dict[str, Any]:
-    """Return the plays and curves of two replications in a CUDA kernel."""
+    """Return the plays and curves of a replication in a CUDA kernel."""
     from idleband.simulation.gpu.replications import Simulation
 
     slots = min(CUDA_SLOTS, slots_interpreted(label))
     simulation = Simulation(EVERY[scenario_interpreted(label)], CONFIGURED[label], slots, seed=5)
-    ((_, batch),) = simulation.run(range(2), lambda slots: None)
-    return {"plays": batch.plays.tolist(), "curves": batch.curves.tolist()}
+    ((_, batch),) = simulation.run([1], lambda slots: None)
+    return {"plays": batch.plays[0].tolist(), "curves": batch.curves[0].tolist()}
 
 
 if __name__ == "__main__":

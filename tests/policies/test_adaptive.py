@@ -101,7 +101,7 @@ def test_chain_is_not_trusted_where_it_is_wrong() -> None:
 def test_more_is_earned_than_by_belief_where_channels_change_together() -> None:
     """The share of idle plays exceeds that of mp-belief by 0.011 in the mean of seeds (standard deviation 0.004)."""
     shares = {
-        name: [earned(name, recording(3000, seed), M=3) for seed in (1, 2, 3)]
+        name: [earned(name, recording(3000, seed), M=3) for seed in (1, 2)]
         for name in ("mp-adaptive", "mp-belief", "mp-stay")
     }
     adaptive, belief, stay = (float(np.mean(found)) for found in shares.values())

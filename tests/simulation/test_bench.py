@@ -9,6 +9,7 @@ import pytest
 
 import idleband as ib
 from idleband.cli import main
+from idleband.experiments.spec import every_policy
 from idleband.simulation import bench
 from tests.conftest import ROOT
 
@@ -16,8 +17,8 @@ from tests.conftest import ROOT
 def test_bench_measures_the_bare_loop_and_every_policy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = bench.bench(slots=200, rounds=1)
-    monkeypatch.setattr("idleband.simulation.bench.bench", lambda: small)
+    small = bench.bench(every_policy(), slots=200, rounds=1)
+    monkeypatch.setattr("idleband.simulation.bench.bench", lambda policies: small)
     with pytest.raises(SystemExit) as end:
         main(["bench", "--json"])
     assert end.value.code == 0
