@@ -1,6 +1,6 @@
 """The log: lines of JSON of bounded length on standard error, which never delay the service.
 
-A pipe that is not read blocks whoever writes to it once it is full. Lines are therefore written by a thread of their
+A pipe that is not read blocks its writer once it is full. Lines are therefore written by a thread of their
 own. Beyond MAX_WAITING lines that wait, further ones are dropped and counted; the count is logged when there is space.
 """
 
