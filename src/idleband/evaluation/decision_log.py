@@ -66,7 +66,7 @@ class DecisionLog:
     def check(self) -> "DecisionLog":
         """Return the log; raise InputError where its values contradict each other."""
         setup = self.problem.setup
-        T, K = self.selected.shape
+        K = self.selected.shape[1]
         if K != setup.K or self.contexts.shape[2] != setup.d:
             raise InputError(
                 f"{self.place}: has {K} channels and dimension {self.contexts.shape[2]}, but its settings say"
