@@ -61,6 +61,7 @@ class AllocatorCore:
         self.repeated = 0  # repeated feedback; not saved, because it does not change the state
         self.slot = 0  # of the last decision; 0 before the first
         self.records: dict[RequestId, DecisionRecord] = {}
+        self.propensities: Floats | None = None  # of the last decision; None if they are not known
         self._oldest = 0  # slot of the oldest record, or an earlier one
         self._vacated = np.zeros(K, np.bool_)
         self._copies: list[weakref.ref[serialization.StateCopy]] = []  # which may share the records
@@ -158,6 +159,8 @@ class AllocatorCore:
             by, channels = INCUMBENT, self._select(self.incumbent, view, np.empty_like(terms))
         elif channels is None:
             by, channels = FALLBACK, self._select(self.fallback, view, terms)
+        # A policy that proposed in time has nothing left to do in its thread, so that its arrays do not change.
+        self.propensities = self.supervisor.learner.propensities if proposed is channels else None
         assigned = tuple(channels.tolist())
         selected = assigned if proposed is channels else None if proposed is None else tuple(proposed.tolist())
         decision = Decision(request.request_id, assigned, t, by, selected)

@@ -5,16 +5,24 @@ writes the change to the journal, and sends the answer to the client after the c
 """
 
 import json
+import time
 from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
-import numpy as np
 
 from idleband.allocator.core import AllocatorCore
-from idleband.allocator.events import DecideRequest, Decision, Receipt, RecordedDecision, Report
+from idleband.allocator.events import Decision, Receipt, Report
 from idleband.allocator.settings import Settings
 from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError, shown
+from idleband.service.event_bodies import (
+    channels_body,
+    decision_body,
+    read_channels,
+    read_decision,
+    read_report,
+    report_body,
+)
 from idleband.service.journal import DECIDE, LATE, REPORT, RESET, RESTORE, VACATE, Change, Event, Snapshot, Stored
 from idleband.service.slot_thread import SlotThread
 
@@ -27,41 +35,6 @@ class Decisions(Protocol):
 
     def is_expired(self, allocator: int, request_id: str) -> bool:
         """Return whether there was one that is not kept any more."""
-
-
-class _DecideBody(msgspec.Struct, array_like=True):
-    """Body of a DECIDE event: the request and the decision."""
-
-    slot: int
-    users: int
-    contexts: bytes
-    available: bytes
-    sensed: bytes
-    incumbent: tuple[int, ...] | None
-    channels: tuple[int, ...]
-    by: str
-    proposed: tuple[int, ...] | None
-    policy_failure: str
-
-
-class _ReportBody(msgspec.Struct, array_like=True):
-    """Body of a REPORT event: one value per channel of the decision, NaN where there is none."""
-
-    rewards: bytes
-    states: bytes
-    perturbations: bytes
-
-
-class _ChannelsBody(msgspec.Struct, array_like=True):
-    """Body of a VACATE or RESTORE event."""
-
-    channels: tuple[int, ...]
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode_decide = msgspec.msgpack.Decoder(_DecideBody).decode
-_decode_report = msgspec.msgpack.Decoder(_ReportBody).decode
-_decode_channels = msgspec.msgpack.Decoder(_ChannelsBody).decode
 
 
 class JournaledAllocator:
@@ -105,34 +78,17 @@ class JournaledAllocator:
     def _replay(self, event: Event) -> None:
         core = self.core
         if event.kind == DECIDE:
-            core.decide(*self._read_decision(event))
+            core.decide(*read_decision(event, core.settings)[:2])
         elif event.kind == REPORT:
-            body = _decode_report(event.body)
-            assert event.request_id is not None
-            core.learn(Report(event.request_id, *map(_floats, (body.rewards, body.states, body.perturbations))))
+            core.learn(read_report(event))
         elif event.kind == LATE:
             core.count_late()
         elif event.kind == VACATE:
-            core.vacate(core.channel_indices(_decode_channels(event.body).channels))
+            core.vacate(core.channel_indices(read_channels(event)))
         elif event.kind == RESTORE:
-            core.restore(core.channel_indices(_decode_channels(event.body).channels))
+            core.restore(core.channel_indices(read_channels(event)))
         elif event.kind == RESET:
             core.reset()
-
-    def _read_decision(self, event: Event) -> tuple[DecideRequest, RecordedDecision]:
-        settings, body, request_id = self.core.settings, _decode_decide(event.body), event.request_id
-        assert request_id is not None
-        request = DecideRequest(
-            request_id,
-            body.slot,
-            body.users,
-            _floats(body.contexts).reshape(settings.channels, settings.dimension),
-            np.frombuffer(body.available, np.bool_).copy(),
-            np.frombuffer(body.sensed, np.int64).copy(),
-            body.incumbent,
-        )
-        decision = Decision(request_id, body.channels, body.slot, body.by, body.proposed)
-        return request, RecordedDecision(decision, body.policy_failure)
 
     def decide(
         self,
@@ -157,7 +113,7 @@ class JournaledAllocator:
             contexts, users, available, states, request_id=request_id, slot=slot, incumbent=incumbent
         )
         if earlier is not None:
-            asked, recorded = self._read_decision(earlier)
+            asked, recorded, _ = read_decision(earlier, core.settings)
             if not request.same_as(asked):
                 raise ConflictError(
                     f"request_id = {shown(request_id)}: was used before for a request with other values"
@@ -171,12 +127,9 @@ class JournaledAllocator:
                 " is decided again; a new decision needs a new request_id"
             )
         decision = core.decide(request)
-        body = _DecideBody(
-            request.slot, request.users, request.contexts.tobytes(), request.available.tobytes(),
-            request.sensed.tobytes(), request.incumbent, decision.channels, decision.by, decision.proposed,
-            core.record(request_id).policy_failure,
-        )  # fmt: skip
-        return decision, Change(self.number, DECIDE, request_id, _encode(body))
+        record = core.record(request_id)
+        body = decision_body(request, decision, record.policy_failure, record.allowed, core.propensities, time.time())
+        return decision, Change(self.number, DECIDE, request_id, body)
 
     def parse_report(
         self, request_id: str, rewards: Any, states: Any = None, perturbations: Any = None
@@ -195,8 +148,7 @@ class JournaledAllocator:
         receipt = self.core.learn(report)
         if not receipt.learned:
             return receipt, None
-        body = _ReportBody(report.rewards.tobytes(), report.states.tobytes(), report.perturbations.tobytes())
-        return receipt, Change(self.number, REPORT, request_id, _encode(body))
+        return receipt, Change(self.number, REPORT, request_id, report_body(report))
 
     def take_report(
         self, request_id: str, rewards: Any, states: Any, perturbations: Any
@@ -215,19 +167,15 @@ class JournaledAllocator:
     def vacate(self, channels: Any) -> tuple[tuple[int, ...], Change]:
         """Vacate channels; return those of them that the last decision assigned."""
         indices = self.core.channel_indices(channels)
-        return self.core.vacate(indices), Change(self.number, VACATE, None, _encode(_ChannelsBody(indices)))
+        return self.core.vacate(indices), Change(self.number, VACATE, None, channels_body(indices))
 
     def restore(self, channels: Any) -> tuple[None, Change]:
         """Allow vacated channels again."""
         indices = self.core.channel_indices(channels)
         self.core.restore(indices)
-        return None, Change(self.number, RESTORE, None, _encode(_ChannelsBody(indices)))
+        return None, Change(self.number, RESTORE, None, channels_body(indices))
 
     def reset(self) -> tuple[None, Change]:
         """Restart the policy without anything learned."""
         self.core.reset()
         return None, Change(self.number, RESET, None, b"")
-
-
-def _floats(data: bytes) -> Any:
-    return np.frombuffer(data, np.float64).copy()
