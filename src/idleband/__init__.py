@@ -31,7 +31,7 @@ from idleband.scenario.user_models import register_perturbation
 if TYPE_CHECKING:
     from idleband.advice.advise import Advice, advise
     from idleband.allocator.allocator import Allocator
-    from idleband.allocator.events import Decision, Receipt
+    from idleband.allocator.events import Decision, Receipt, StepResult
     from idleband.allocator.explanation import Explanation
     from idleband.environments.environment import Environment, Observation, Step
     from idleband.environments.users_environment import UsersEnvironment, UsersObservation, UsersStep
@@ -63,6 +63,7 @@ _MODULES = {
     "Receipt": "idleband.allocator.events",
     "Result": "idleband.simulation.result",
     "Step": "idleband.environments.environment",
+    "StepResult": "idleband.allocator.events",
     "Study": "idleband.experiments.study",
     "Trace": "idleband.trace.trace",
     "UsersEnvironment": "idleband.environments.users_environment",
@@ -104,6 +105,7 @@ __all__ = [
     "Result",
     "Scenario",
     "Step",
+    "StepResult",
     "StorageError",
     "Study",
     "Trace",

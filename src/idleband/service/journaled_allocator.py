@@ -1,7 +1,8 @@
 """One allocator whose changes can be replayed.
 
-Every method that changes the allocator returns its answer and a `Change`, or None where nothing changed. The caller
-writes the change to the journal, and sends the answer to the client after the change is committed.
+Every method that changes the allocator returns its answer and a `Change`, or None where nothing changed; `step` returns
+two of them, for one transaction. The caller writes the changes to the journal, and sends the answer to the client after
+they are committed.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from idleband.allocator.core import AllocatorCore
-from idleband.allocator.events import Decision, Receipt, Report
+from idleband.allocator.events import DecideRequest, Decision, Receipt, Report, StepResult
 from idleband.allocator.settings import Settings
 from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError, shown
 from idleband.service.event_bodies import (
@@ -105,6 +106,16 @@ class JournaledAllocator:
 
         Afterwards the request_id is refused: it is never decided twice.
         """
+        request, earlier = self._parse_decide(
+            contexts, users, available, states, request_id=request_id, slot=slot, incumbent=incumbent
+        )
+        return self._decide(request) if earlier is None else (earlier, None)
+
+    def _parse_decide(
+        self, contexts: Any = None, users: Any = None, available: Any = None, states: Any = None, *,
+        request_id: str, slot: int | None = None, incumbent: Any = None,
+    ) -> tuple[DecideRequest, Decision | None]:  # fmt: skip
+        """Check the arguments of `decide`; return the request, and the earlier decision if there is one."""
         core = self.core
         earlier = None if core.has_decision(request_id) else self._decisions.find_decision(self.number, request_id)
         if earlier is not None:
@@ -118,14 +129,19 @@ class JournaledAllocator:
                 raise ConflictError(
                     f"request_id = {shown(request_id)}: was used before for a request with other values"
                 )
-            return recorded.decision, None
+            return request, recorded.decision
         if core.has_decision(request_id):
-            return core.decide(request), None
+            return request, core.decide(request)
         if self._decisions.is_expired(self.number, request_id):
             raise ConflictError(
                 f"request_id = {shown(request_id)}: was used before, for a decision that is too old to be kept; nothing"
                 " is decided again; a new decision needs a new request_id"
             )
+        return request, None
+
+    def _decide(self, request: DecideRequest) -> tuple[Decision, Change]:
+        """Take a new decision."""
+        core, request_id = self.core, str(request.request_id)
         decision = core.decide(request)
         record = core.record(request_id)
         body = decision_body(request, decision, record.policy_failure, record.allowed, core.propensities, time.time())
@@ -150,13 +166,24 @@ class JournaledAllocator:
             return receipt, None
         return receipt, Change(self.number, REPORT, request_id, report_body(report))
 
-    def take_report(
-        self, request_id: str, rewards: Any, states: Any, perturbations: Any
-    ) -> tuple[tuple[Report | None, Receipt], Change | None]:
-        """Check feedback and learn from it; return what was reported with the receipt."""
-        report = self.parse_report(request_id, rewards, states, perturbations)
-        receipt, change = self.report(request_id, report)
-        return (report, receipt), change
+    def step(
+        self, report: dict[str, Any] | None, decide: dict[str, Any] | None
+    ) -> tuple[tuple[StepResult, Report | None], Change | None, Change | None]:
+        """Learn from feedback and decide, given the arguments of both, or neither if one is refused.
+
+        Returns the checked feedback with the answer; it is None if there is none or it is late.
+        """
+        checked = None if report is None else self.parse_report(**report)
+        request, decision = (None, None) if decide is None else self._parse_decide(**decide)
+        # From here on only the feedback may be refused, which changes nothing then.
+        if report is not None and request is not None and decision is None:
+            self.core.check_decide(request)
+        receipt, learned, decided = None, None, None
+        if report is not None:
+            receipt, learned = self.report(report["request_id"], checked)
+        if request is not None and decision is None:
+            decision, decided = self._decide(request)
+        return (StepResult(receipt, decision), checked), learned, decided
 
     def status(self) -> dict[str, Any]:
         """Return the status; while the allocator is busy in its thread, an earlier one."""
