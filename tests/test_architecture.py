@@ -36,6 +36,7 @@ def test_the_walks_are_complete() -> None:
         "HTTP decide",
         "HTTP report",
         "Restart from the journal",
+        "`idleband evaluate`",
         "Snapshot while requests are served",
     ]
 

@@ -242,20 +242,26 @@ def test_make_serve_starts_a_service_with_a_simulated_station(tmp_path: Path) ->
 def test_requests_of_the_guide_to_the_service(tmp_path: Path) -> None:
     page = ROOT / "docs/how-to/run-the-service.md"
     start, requests, *_ = blocks(page, "sh")
-    (client,) = blocks(page, "py")
+    clients = blocks(page, "py")
     with serving(f"{start.strip()} --port 0", tmp_path) as url:
         port = url.rpartition(":")[2]
-        if shutil.which("curl"):
+        if shutil.which("curl") is None:  # which creates the second allocator
+            clients = clients[:1]
+        else:
             failing = requests.replace("8765", port).replace("curl ", "curl -sS --fail-with-body ")
             done = shell(f"set -e\n{failing}", tmp_path)
             assert done.returncode == 0, done.stdout + done.stderr
             assert '"learned":[0]' in done.stdout
             with Client(url, "second") as second:
                 assert second.status()["settings"]["parameters"]["beta"] == 0.5
-        (tmp_path / "client.py").write_text(client.replace("8765", port))
-        done = shell(f"{shlex.quote(sys.executable)} client.py", tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("Slot ")
+        printed = ""
+        for client in clients:
+            (tmp_path / "client.py").write_text(client.replace("8765", port))
+            done = shell(f"{shlex.quote(sys.executable)} client.py", tmp_path)
+            assert done.returncode == 0, done.stderr
+            printed += done.stdout
+        assert printed.startswith("Slot ")
+        assert len(clients) == 1 or printed.endswith("\n104 1\n")
 
 
 # --- files and links -------------------------------------------------------------------------------------------------

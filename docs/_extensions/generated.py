@@ -209,6 +209,7 @@ LAYERS = (
     "paper",
     "service",
     "advice",
+    "evaluation",
     "reporting",
     "experiments",
     "cluster",

@@ -31,10 +31,12 @@ from idleband.scenario.user_models import register_perturbation
 if TYPE_CHECKING:
     from idleband.advice.advise import Advice, advise
     from idleband.allocator.allocator import Allocator
-    from idleband.allocator.events import Decision, Receipt
+    from idleband.allocator.events import Decision, Receipt, StepResult
     from idleband.allocator.explanation import Explanation
     from idleband.environments.environment import Environment, Observation, Step
     from idleband.environments.users_environment import UsersEnvironment, UsersObservation, UsersStep
+    from idleband.evaluation.estimates import Estimate
+    from idleband.evaluation.evaluate import Evaluation, PolicyValue, evaluate
     from idleband.experiments.compare import compare, load
     from idleband.experiments.study import Study
     from idleband.scenario.optimum import Optimum, optimum
@@ -51,13 +53,17 @@ _MODULES = {
     "Allocator": "idleband.allocator.allocator",
     "Decision": "idleband.allocator.events",
     "Environment": "idleband.environments.environment",
+    "Estimate": "idleband.evaluation.estimates",
+    "Evaluation": "idleband.evaluation.evaluate",
     "Explanation": "idleband.allocator.explanation",
     "Learned": "idleband.simulation.prediction_error",
     "Observation": "idleband.environments.environment",
     "Optimum": "idleband.scenario.optimum",
+    "PolicyValue": "idleband.evaluation.evaluate",
     "Receipt": "idleband.allocator.events",
     "Result": "idleband.simulation.result",
     "Step": "idleband.environments.environment",
+    "StepResult": "idleband.allocator.events",
     "Study": "idleband.experiments.study",
     "Trace": "idleband.trace.trace",
     "UsersEnvironment": "idleband.environments.users_environment",
@@ -65,6 +71,7 @@ _MODULES = {
     "UsersStep": "idleband.environments.users_environment",
     "advise": "idleband.advice.advise",
     "compare": "idleband.experiments.compare",
+    "evaluate": "idleband.evaluation.evaluate",
     "learned": "idleband.simulation.prediction_error",
     "learned_chains": "idleband.simulation.prediction_error",
     "load": "idleband.experiments.compare",
@@ -83,6 +90,8 @@ __all__ = [
     "ConflictError",
     "Decision",
     "Environment",
+    "Estimate",
+    "Evaluation",
     "Explanation",
     "IdlebandError",
     "InputError",
@@ -91,10 +100,12 @@ __all__ = [
     "OneOf",
     "Optimum",
     "PolicyBusyError",
+    "PolicyValue",
     "Receipt",
     "Result",
     "Scenario",
     "Step",
+    "StepResult",
     "StorageError",
     "Study",
     "Trace",
@@ -104,6 +115,7 @@ __all__ = [
     "UsersStep",
     "advise",
     "compare",
+    "evaluate",
     "grid",
     "learned",
     "learned_chains",

@@ -409,3 +409,51 @@ def test_work_that_was_pending_at_a_fork_puts_the_policy_out_of_service(monkeypa
     go.set()
     assert found == "fallback: slot 2: the process was forked while the policy had pending tasks; policy"
     assert allocator.decide().by == "policy"
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+X = np.random.default_rng(0).random((20, K, 2))
+
+
+def test_step_is_report_and_decide() -> None:
+    one, other = small("mp-lucb"), small("mp-lucb")
+    found = one.step(decide={"contexts": X[0]})
+    assert found == ib.StepResult(None, other.decide(X[0]))
+    for i in range(1, 20):
+        assert found.decision is not None
+        report = {"request_id": found.decision.request_id, "rewards": [(1 + i % 3) / 4] * M}
+        found = one.step(report, {"contexts": X[i]})
+        assert found.receipt == other.report(**report)
+        assert found.decision == other.decide(X[i])
+    assert state_of(one) == state_of(other)
+
+
+@pytest.mark.parametrize(
+    ("report", "decide", "error", "message"),
+    [
+        (None, None, ib.InputError, "one of them must be given"),
+        ({"request_id": 1}, None, ib.InputError, "report: rewards must be given"),
+        ({"request_id": 1, "rewards": [1.0] * M, "state": []}, None, ib.InputError, "did you mean 'states'"),
+        ({"request_id": 1, "rewards": [1.0] * M}, {"context": []}, ib.InputError, "did you mean 'contexts'"),
+        ({"request_id": 1, "rewards": [1.0] * M}, {"contexts": [[math.inf] * 2] * K}, ib.InputError, "contexts.0"),
+        (
+            {"request_id": 1, "rewards": [1.0] * M},
+            {"contexts": [[0] * 2] * K, "request_id": "a"},
+            ib.ConflictError,
+            "'a'",
+        ),
+        ({"request_id": 1, "rewards": [9.0] * M}, {"contexts": [[0] * 2] * K}, ib.InputError, "rewards: 9"),
+        ({"request_id": 7, "rewards": [1.0] * M}, {"contexts": [[0] * 2] * K}, ib.UnknownRequestError, "7"),
+        (3, None, ib.InputError, "report = 3"),
+    ],
+)
+def test_refused_step_changes_nothing(report: Any, decide: Any, error: type[Exception], message: str) -> None:
+    allocator = small("mp-lucb")
+    allocator.decide(X[0])
+    allocator.decide(X[1], request_id="a")
+    before = state_of(allocator)
+    with pytest.raises(error, match=message):
+        allocator.step(report, decide)
+    assert state_of(allocator) == before

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idleband.kernels.selection import mth_largest, top_m, top_sum
+from idleband.kernels.selection import mark_top_m, mth_largest, top_m, top_sum
 
 VALUES = st.one_of(st.integers(-3, 3).map(float), st.floats(-1e6, 1e6), st.just(np.inf), st.just(-np.inf))
 
@@ -56,3 +56,16 @@ def test_selection_terminates_with_nan() -> None:
     """No selection is right, but the search must end; the simulation then refuses the picks."""
     for K in (5, 40):
         top_m(np.full(K, np.nan), np.ones(K, np.bool_), 3, np.zeros(2 * K), np.zeros(K, np.int64))
+
+
+def test_marks_are_the_selection_of_top_m() -> None:
+    """Values with many ties, infinite ones, and channels that are not allowed."""
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        K = int(rng.integers(1, 40))
+        values, allowed = rng.choice([0.0, 0.5, 0.5, 1.0, np.inf], K), rng.random(K) < 0.7
+        m, picks = int(rng.integers(0, K + 1)), np.zeros(K, np.int64)
+        count = top_m(values, allowed, m, np.zeros(2 * K), picks)
+        mark_top_m(values, allowed, m, np.zeros(2 * K))
+        assert np.flatnonzero(values).tolist() == picks[:count].tolist()
+        assert set(values.tolist()) <= {0.0, 1.0}

@@ -99,6 +99,9 @@ class Mutations:
         }  # fmt: skip
         decide |= {key: value for key, value in options.items() if rng.random() < 0.3}
         report = {"request_id": request_id, "rewards": [1.0] * M, "states": {"0": 1}}
+        # For another decision than its own, perhaps one that does not exist.
+        step = {"report": {**report, "request_id": f"r{rng.randint(1, self._count)}"}, "decide": decide}
+        steps = {"steps": [{"name": "main", **step}, {"name": rng.choice(("main", "other")), "decide": decide}]}
         new = {
             "name": "main",
             "policy": "mp-ucb",
@@ -113,6 +116,7 @@ class Mutations:
             [
                 ("POST", f"{V1}/main/decide", decide), ("POST", f"{V1}/main/decide", decide),
                 ("POST", f"{V1}/main/report", report), ("POST", f"{V1}/main/report", report), ("POST", V1, new),
+                ("POST", f"{V1}/main/step", step), ("POST", f"{V1}/main/step", step), ("POST", "/v1/steps", steps),
                 ("POST", f"{V1}/main/vacate", channels), ("POST", f"{V1}/main/restore", channels),
                 ("POST", f"{V1}/main/reset", {}), ("GET", f"{V1}/main", None), ("GET", V1, None),
                 ("GET", "/metrics", None), ("GET", f"{V1}/main/explain?request_id={request_id}", None),

@@ -4,6 +4,8 @@ import contextlib
 import http.client
 import json
 import logging
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 import idleband
 from idleband.service import allocator_api
+from idleband.service.journal import JournalError
 from tests.allocator.helpers import plain
 from tests.service.running import (
     TIMEOUT,
@@ -78,6 +81,99 @@ def test_feedback_as_a_list_by_index_and_by_name_is_the_same(named: InThread) ->
             by_channel = {field: dict(zip(channels, body[field], strict=True)) for field in ("rewards", "states")}
             reply = named.report({"request_id": f"r{i}", **by_channel})
             assert reply.data == {"learned": [], "repeated": decision["channels"], "late": False}
+
+
+def step_body(decision: dict[str, Any], request_id: str, number: int = 0) -> dict[str, Any]:
+    return {"report": report_body(decision), "decide": decide_body(request_id, number)}
+
+
+def test_step_reports_and_decides_as_two_requests_do(service: InThread, tmp_path: Path) -> None:
+    with in_thread(tmp_path / "other", main=settings(patience=5)) as other:
+        here = there = service.post(f"{V1}/main/step", {"decide": decide_body("r0")}).data["decide"]
+        assert other.decide("r0").data == there
+        for i in range(1, 6):
+            found = service.post(f"{V1}/main/step", step_body(here, f"r{i}", i)).data
+            assert found["report"] == other.report(report_body(there)).data
+            here, there = found["decide"], other.decide(f"r{i}", i).data
+            assert here == there
+        last = service.post(f"{V1}/main/step", {"report": report_body(here)}).data
+        assert last == {"report": other.report(report_body(there)).data}
+        assert service.state() == other.state()
+
+
+def test_repeated_step_gets_the_same_decision_and_is_learned_once(service: InThread) -> None:
+    body = step_body(service.decide("r0").data, "r1", 1)
+    first = service.post(f"{V1}/main/step", body).data
+    state = service.state()
+    again = service.post(f"{V1}/main/step", body).data
+    assert again["decide"] == first["decide"]
+    assert again["report"] == {"learned": [], "repeated": first["report"]["learned"], "late": False}
+    assert service.state() == state
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "detail"),
+    [
+        ({"report": None, "decide": None}, 400, "one of them must be given"),
+        ({"decide": {"request_id": "r0", "contexts": [[0.123] * 2] * 4}}, 409, "other values"),
+        ({"decide": {"request_id": "r1", "contexts": [[0.1] * 2] * 3}}, 400, "contexts"),
+        ({"decide": {"request_id": "r1", "contexts": [[1e300] * 2] * 4}}, 400, r"contexts\[0\]\[0\] = 1e\+300"),
+        ({"decide": {"request_id": "r1", "slots": 3}}, 400, "field 'slots' in decide: did you mean 'slot'"),
+        ({"report": {"request_id": "r0", "rewards": [7.0, 7.0]}}, 400, "rewards"),
+        ({"report": {"request_id": "none", "rewards": [1.0, 1.0]}}, 404, "no decision"),
+    ],
+)  # fmt: skip
+def test_refused_step_does_neither(service: InThread, change: dict[str, Any], status: int, detail: str) -> None:
+    body = {**step_body(service.decide("r0").data, "r1", 1), **change}
+    state = service.state()
+    reply = service.post(f"{V1}/main/step", body)
+    assert reply.status == status, reply
+    assert re.search(detail, reply.detail), reply
+    among = service.post("/v1/steps", {"steps": [{"name": "main", **body}]})
+    refused = among.data if among.status != 200 else among.data["results"][0]["problem"]
+    assert refused["status"] == status
+    assert service.state() == state
+
+
+def test_steps_of_several_allocators_are_independent_and_share_a_commit(tmp_path: Path) -> None:
+    plain(lambda slot, picks: None)
+    with in_thread(tmp_path, main=settings(), second=settings(), threaded=settings("plain")) as service:
+        names = ("main", "second", "threaded")
+        steps = [{"name": name, "decide": decide_body("r0")} for name in (*names, "main")]
+        steps[3]["decide"] = decide_body("r1", 1)
+        commits = service.service.manager.commits
+        before = commits.commits
+        results = service.post("/v1/steps", {"steps": steps}).data["results"]
+        assert [one["decide"]["slot"] for one in results] == [1, 1, 1, 2]
+        assert commits.commits - before <= 2  # one, or two if the thread had not ended
+        steps = [
+            {"name": name, **step_body(one["decide"], "r2", 2)} for name, one in zip(names, results[:3], strict=True)
+        ]
+        steps.insert(1, {"name": "none", **step_body(results[0]["decide"], "r2", 2)})
+        steps.insert(2, {"name": "main", **step_body(results[0]["decide"], "r0", 2)})
+        found = service.post("/v1/steps", {"steps": steps}).data["results"]
+        assert [one.get("problem", {}).get("status") for one in found] == [None, 404, 409, None, None]
+        assert all(found[i]["report"]["learned"] for i in (0, 3, 4))
+        assert service.get("/metrics").text.count(b'idleband_requests_total{method="POST",status="200"} 2') == 1
+
+
+def test_steps_are_refused_as_a_whole_while_the_journal_cannot_be_written(service: InThread) -> None:
+    service.decide("r0")
+    service.within(lambda: service.service.manager.commits.fail(JournalError("disk full")))
+    service.service.manager.commits.failed_at = time.monotonic() + 1000.0
+    reply = service.post("/v1/steps", {"steps": [{"name": "main", "decide": decide_body("r1")}]})
+    assert reply.status == 503
+    assert "disk full" in reply.detail
+
+
+def test_too_many_steps_are_refused(service: InThread) -> None:
+    step = {"name": "main", "report": {"request_id": "r", "rewards": []}}
+    assert service.post("/v1/steps", {"steps": []}).status == 400
+    assert service.post("/v1/steps", {"steps": [step] * 1001}).status in (400, 413)
+    many = decide_body("r", contexts=[[0] * 99] * 99)
+    reply = service.post("/v1/steps", {"steps": [{"name": "main", "decide": many}]})
+    assert reply.status == 413
+    assert "values" in reply.detail
 
 
 def test_decide_for_no_users(service: InThread) -> None:

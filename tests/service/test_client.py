@@ -34,7 +34,7 @@ def client(service: InThread) -> Iterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize("method", ["decide", "report", "vacate", "restore", "reset", "explain", "status"])
+@pytest.mark.parametrize("method", ["decide", "report", "step", "vacate", "restore", "reset", "explain", "status"])
 def test_methods_have_the_signatures_of_an_allocator(method: str) -> None:
     here = inspect.signature(getattr(ib.Allocator, method)).parameters
     remote = inspect.signature(getattr(Client, method)).parameters
@@ -71,6 +71,39 @@ def test_answers_are_those_of_an_allocator(client: Client) -> None:
     assert (found["name"], found["settings"]) == ("main", json.loads(json.dumps(here.settings.to_dict())))
     client.reset()
     assert client.health()["status"] == "ok"
+
+
+def test_steps_of_several_allocators(client: Client) -> None:
+    x = np.array(contexts_of(1))
+    first = client.step(decide={"contexts": x}).decision
+    assert first is not None
+    report = {"request_id": first.request_id, "rewards": np.ones(len(first.channels))}
+    found, failed, second = client.steps([
+        {"name": "main", "report": report, "decide": {"contexts": x, "request_id": "in steps"}},
+        {"name": "main", "report": {**report, "rewards": [0.1] * len(first.channels)}, "decide": {"contexts": x}},
+        {"name": "measured", "report": None, "decide": {"contexts": x}},
+    ])  # fmt: skip
+    assert isinstance(found, ib.StepResult)
+    assert isinstance(second, ib.StepResult)
+    assert found == (ib.Receipt(first.channels), client.decide(x, request_id="in steps"))
+    assert isinstance(failed, ib.ConflictError)
+    assert second.receipt is None
+    assert second.decision is not None
+
+
+@pytest.mark.parametrize(
+    ("report", "decide", "message"),
+    [
+        (None, None, "one of them must be given"), ([], None, "report = .*must be a mapping"),
+        (None, 3, "decide = 3: must be a mapping"), (None, {"contexts": [[float("nan")]]}, "decide: contains nan"),
+        (None, {"context": []}, "did you mean 'contexts'"), ({"rewards": []}, None, "request_id"),
+    ],
+)  # fmt: skip
+def test_invalid_steps_are_refused(client: Client, report: Any, decide: Any, message: str) -> None:
+    with pytest.raises(ib.InputError, match=message):
+        client.step(report, decide)
+    with pytest.raises(ib.InputError, match=r"steps: 3: must be a mapping"):
+        client.steps([3])  # type: ignore[list-item]
 
 
 def test_measured_perturbations_are_sent(service: InThread) -> None:

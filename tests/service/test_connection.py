@@ -66,7 +66,13 @@ def test_uvicorn_has_the_attributes_that_connections_use() -> None:
     assert protocol.cycle is None, advice
     assert len(protocol.pipeline) == 0, advice
     cycle = inspect.getsource(RequestResponseCycle.__init__)
-    for line in ("response_complete = False", "disconnected = False", "message_event = message_event"):
+    for line in (
+        "response_complete = False",
+        "disconnected = False",
+        "message_event = message_event",
+        "response_started = False",
+        "transport = transport",
+    ):
         assert f"self.{line}" in cycle, advice
 
 
@@ -269,3 +275,35 @@ def test_stream_is_not_ended_by_a_following_request(
                 found += part
     assert b" 408 " not in found
     assert b" 400 " not in found
+
+
+def test_head_and_body_of_a_response_are_sent_at_once() -> None:
+    """And a head without a body, or one of a stream, is not held back."""
+
+    class Transport:
+        def __init__(self) -> None:
+            self.sent: list[bytes] = []
+            self.closed = False
+
+        def write(self, data: bytes) -> None:
+            self.sent.append(data)
+
+        def close(self) -> None:
+            self.closed = True
+
+    class Cycle:
+        response_started = False
+        transport = Transport()
+
+    cycle = Cycle()
+    joined = connection_module._JoinedWrites(cycle)  # type: ignore[arg-type]
+    joined.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    cycle.response_started = True
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
+    joined.write(head)
+    joined.write(b"{}")
+    joined.write(head)
+    joined.close()
+    joined.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    assert [len(data) for data in cycle.transport.sent] == [25, len(head) + 2, len(head), 47]
+    assert joined.closed

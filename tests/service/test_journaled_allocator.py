@@ -21,7 +21,7 @@ from idleband.allocator import supervisor
 from idleband.allocator.core import AllocatorCore
 from idleband.allocator.events import Decision, Receipt, RecordedDecision
 from idleband.allocator.settings import Settings
-from idleband.errors import ConflictError
+from idleband.errors import ConflictError, IdlebandError
 from idleband.service.journal import JournalError
 from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.manager import AllocatorManager
@@ -29,6 +29,7 @@ from tests.allocator.helpers import plain
 
 K, M, D, PATIENCE = 4, 2, 2, 6
 SHORT_DEADLINE = 0.005  # seconds
+REFUSALS = ("", "", "decide", "report", "conflict")  # which part of a step is refused
 POLICIES = ("mp-belief-lucb", "mp-lucb-rca", "mp-swucb", "mp-ts")
 
 
@@ -110,11 +111,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         self.decisions[request_id] = self.manager.decide(self.allocator, **request)
         self.may_select.set()
         self.requests[request_id] = request
-        recorded = None
-        if self.settings.deadline == SHORT_DEADLINE:
-            record = self.allocator.core.record(request_id)
-            recorded = RecordedDecision(record.decision, record.policy_failure)
-        self.unacknowledged.append(lambda: self.reference.decide(self.reference.parse_decide(**request), recorded))
+        self._reference_decides(request_id)
         return request_id
 
     @rule(request_id=request_ids)
@@ -152,6 +149,58 @@ class ExactlyOnce(RuleBasedStateMachine):
         else:
             assert set(receipt.learned) | set(receipt.repeated) == set(again.repeated) == set(states)
             self.unacknowledged.append(lambda: self.reference_report(request_id, rewards, states))
+
+    @rule(target=request_ids, reported=request_ids, repeat=st.integers(1, 2), refused=st.sampled_from(REFUSALS))
+    def step(self, reported: str, repeat: int, refused: str) -> str:
+        """Feedback for one decision together with the next one; neither, if one of them is refused."""
+        self.number += 1
+        request_id = f"r{self.number}"
+        asked = {"contexts": np.full((K, D), self.number % 7 / 7).tolist(), "request_id": request_id}
+        if not self.is_kept(reported):
+            self.decisions[request_id] = self.manager.decide(self.allocator, **asked)
+            self.requests[request_id] = asked
+            self._reference_decides(request_id)
+            return request_id
+        decision = self.decisions[reported]
+        states = {k: (k + decision.slot) % 2 for k in decision.channels}
+        report = {"request_id": reported, "rewards": {k: (0.1, 1.0)[s] for k, s in states.items()}, "states": states}
+        late = decision.slot <= self.allocator.core.slot - PATIENCE
+        wrong = {
+            "decide": (report, {**asked, "contexts": np.full((K, D), np.inf).tolist()}),
+            "report": ({**report, "rewards": dict.fromkeys(states, 7.0)}, asked),
+            "conflict": (report, {**asked, "slot": 1}),
+        }
+        if refused and not (refused == "report" and (late or not states)):
+            before, events = self.allocator.core.snapshot()(), self.allocator.seq
+            with pytest.raises(IdlebandError):
+                self.manager.step(self.allocator, *wrong[refused])
+            assert (self.allocator.core.snapshot()(), self.allocator.seq) == (before, events)
+        for i in range(repeat):
+            found, _ = self.manager.step(self.allocator, report, asked)
+            assert found.receipt is not None
+            assert found.decision is not None
+            if i == 0:
+                self.decisions[request_id] = found.decision
+            assert found.decision == self.decisions[request_id]
+            # The first decision of the step may have made the feedback late.
+            now_late = decision.slot <= self.allocator.core.slot - PATIENCE if i else late
+            assert found.receipt.late == now_late
+            if now_late:
+                self.unacknowledged.append(self.reference.count_late)
+            elif i == 0:
+                assert set(found.receipt.learned) | set(found.receipt.repeated) == set(states)
+                self.unacknowledged.append(lambda: self.reference_report(reported, report["rewards"], states))
+            if i == 0:
+                self.requests[request_id] = asked
+                self._reference_decides(request_id)
+        return request_id
+
+    def _reference_decides(self, request_id: str) -> None:
+        request, record = self.requests[request_id], self.allocator.core.record(request_id)
+        recorded = None
+        if self.settings.deadline == SHORT_DEADLINE:
+            recorded = RecordedDecision(record.decision, record.policy_failure)
+        self.unacknowledged.append(lambda: self.reference.decide(self.reference.parse_decide(**request), recorded))
 
     @rule(request_id=request_ids)
     def contradict(self, request_id: str) -> None:

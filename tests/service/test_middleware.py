@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,11 @@ from tests.service.running import TIMEOUT, V1, D, InThread, K, decide_body, even
 TOKEN = "a-token-of-the-tests"
 VALID = decide_body("q")
 DECIDE = f"{V1}/main/decide"
+# The operations that do not go through Starlette's router.
+EVERY_SLOT = [
+    (DECIDE, VALID), (f"{V1}/main/report", {"request_id": "q", "rewards": []}),
+    (f"{V1}/main/step", {"decide": VALID}), ("/v1/steps", {"steps": [{"name": "main", "decide": VALID}]}),
+]  # fmt: skip
 NEW = {"name": "other", "policy": "mp-ucb", "channels": K, "users": 2, "dimension": D}
 
 
@@ -87,6 +93,31 @@ def test_every_response_has_security_headers(service: InThread) -> None:
         assert not any(name.startswith("access-control") for name in headers)
 
 
+@pytest.mark.parametrize(("path", "body"), EVERY_SLOT)
+def test_operations_of_every_slot_pass_all_checks(
+    service: InThread, path: str, body: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    counts = service.service.request_metrics.requests
+    assert service.post(path, body, Host="example.org").status == 421
+    before = counts.get(("POST", 403), 0)
+    caplog.clear()
+    assert service.post(path, body, Origin="https://example.org").status == 403
+    # Requests are counted, and then logged, after the client has the response.
+    eventually(lambda: counts.get(("POST", 403), 0) == before + 1)
+    refused = {"path": path, "status": 403}
+    eventually(lambda: any(refused.items() <= vars(one).items() for one in caplog.records))
+    assert service.post(path, body, Content_Type="text/plain").status == 415
+    assert service.post(path, b"[" * 10**5).status in (400, 413)
+    assert service.post(path, b"[" + b"1," * 10**5 + b"1]").status == 413
+    assert service.post(f"{path}/", body).status == 404
+    assert service.get(path).status == 405
+    reply = service.post(path, b"{}")
+    assert reply.status == 400
+    assert reply.headers["cache-control"] == "no-store"
+    if path.startswith(f"{V1}/"):
+        assert "does not exist" in service.post(path.replace("main", "none"), body).detail
+
+
 # --- authentication --------------------------------------------------------------------------------------------------
 
 
@@ -98,7 +129,8 @@ def test_every_response_has_security_headers(service: InThread) -> None:
 def test_request_without_the_token_is_refused(protected: InThread, authorization: str) -> None:
     before = protected.state()
     for method, path, body in (
-        ("POST", DECIDE, VALID), ("GET", f"{V1}/main", None), ("GET", "/metrics", None), ("POST", V1, NEW),
+        *(("POST", path, body) for path, body in EVERY_SLOT),
+        ("GET", f"{V1}/main", None), ("GET", "/metrics", None), ("POST", V1, NEW),
         ("GET", "/nothing", None),
     ):  # fmt: skip
         reply = protected.send(method, path, body, Authorization=authorization)

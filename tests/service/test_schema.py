@@ -34,7 +34,7 @@ def document(service: InThread) -> Any:
 
 STREAMS = ("watch", "playground_run")  # their responses do not end
 WITHOUT_INPUT = ("health", "metrics", "openapi", "list_allocators", "playground_options")
-OF_ONE_ALLOCATOR = ("status", "decide", "report", "explain", "vacate", "restore", "reset")
+OF_ONE_ALLOCATOR = ("status", "decide", "report", "step", "explain", "vacate", "restore", "reset")
 
 
 def conforms(document: Any, name: str, mode: GenerationMode, also: Callable[[Any], None]) -> None:
@@ -75,12 +75,23 @@ def test_create_conforms(document: Any, mode: GenerationMode) -> None:
     conforms(document, "create", mode, use_an_existing_policy)
 
 
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_steps_conform(document: Any, mode: GenerationMode) -> None:
+    def use_an_existing_allocator(case: Any) -> None:
+        if isinstance(case.body, dict) and isinstance(case.body.get("steps"), list):
+            for one in case.body["steps"]:
+                if isinstance(one, dict) and "name" in one:
+                    one["name"] = "main"
+
+    conforms(document, "steps", mode, use_an_existing_allocator)
+
+
 def test_every_operation_is_in_the_document(service: InThread) -> None:
     paths = service.get("/openapi.json").data["paths"]
     for operation in service.service.operations():
         assert operation.method.lower() in paths[operation.path]
     described = [one["operationId"] for methods in paths.values() for one in methods.values()]
-    assert sorted(described) == sorted([*STREAMS, *WITHOUT_INPUT, *OF_ONE_ALLOCATOR, "create"])
+    assert sorted(described) == sorted([*STREAMS, *WITHOUT_INPUT, *OF_ONE_ALLOCATOR, "create", "steps"])
 
 
 def test_errors_of_the_middleware_are_in_the_document(service: InThread) -> None:
@@ -98,15 +109,24 @@ def test_valid_requests_conform(service: InThread, document: Any) -> None:
     for method, path, query, body in (
         ("POST", f"{V1}/{{name}}/decide", {}, {"request_id": "new", "contexts": [[0.5, 0.5]] * 4}),
         ("POST", f"{V1}/{{name}}/report", {}, report_body(decision)),
+        (
+            "POST", f"{V1}/{{name}}/step", {},
+            {"report": report_body(decision), "decide": {"request_id": "step", "contexts": [[0.5, 0.5]] * 4}},
+        ),
+        (
+            "POST", "/v1/steps", {},
+            {"steps": [{"name": name, "report": report_body(decision)} for name in ("main", "none")]},
+        ),
         ("GET", f"{V1}/{{name}}/explain", {"request_id": "valid"}, None),
         ("POST", f"{V1}/{{name}}/vacate", {}, {"channels": [1]}),
         ("POST", f"{V1}/{{name}}/restore", {}, {"channels": [1]}),
         ("POST", f"{V1}/{{name}}/reset", {}, None),
         ("GET", f"{V1}/{{name}}", {}, None),
-    ):
+    ):  # fmt: skip
         operation = document[path][method]
         given = {} if body is None else {"body": body, "media_type": "application/json"}
-        case = operation.Case(path_parameters={"name": "main"}, query=query, **given)
+        names = {"name": "main"} if "{name}" in path else {}
+        case = operation.Case(path_parameters=names, query=query, **given)
         reply = case.call_and_validate(checks=CHECKS)
         assert reply.status_code == 200, reply.text
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from idleband import cli
-from idleband.allocator.events import Decision
+from idleband.allocator.events import Decision, StepResult
 from idleband.service.client import Client, ServiceError
 from idleband.service.serve import read_token
 from idleband.service.sqlite_journal import FILE_NAME
@@ -290,6 +290,8 @@ class Station(threading.Thread):
     def run(self) -> None:
         client = Client(f"http://127.0.0.1:{self.port}", patience=0.0)
         try:
+            if self.number % 2:
+                self.step(client)
             for i in range(10**6):
                 request_id = f"{self.number}-{i}"
                 decision = client.decide(contexts_of(i), request_id=request_id)
@@ -299,6 +301,25 @@ class Station(threading.Thread):
                 self.reported[request_id] = self.unsure.pop(request_id)
         except ServiceError:  # the service was killed
             client.close()
+
+    def step(self, client: Client) -> None:
+        """Decide and report in steps, every other one as one of several."""
+        report = None
+        for i in range(10**6):
+            request_id = f"{self.number}-{i}"
+            decide = {"contexts": contexts_of(i), "request_id": request_id}
+            if i % 2:
+                (found,) = client.steps([{"name": "main", "report": report, "decide": decide}])
+            else:
+                found = client.step(report, decide)
+            assert isinstance(found, StepResult)
+            assert found.decision is not None
+            if report is not None:
+                self.reported[report["request_id"]] = self.unsure.pop(report["request_id"])
+            self.decisions[request_id] = i, found.decision
+            self.unsure[request_id] = len(found.decision.channels)
+            rewards, states = feedback_for(found.decision)
+            report = {"request_id": request_id, "rewards": rewards, "states": states}
 
 
 def feedback_for(decision: Decision) -> tuple[list[float], list[int]]:

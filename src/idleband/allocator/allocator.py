@@ -12,8 +12,9 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from idleband import validation
+from idleband.allocator import inputs
 from idleband.allocator.core import AllocatorCore
-from idleband.allocator.events import Decision, Receipt, RequestId
+from idleband.allocator.events import Decision, Receipt, RequestId, StepResult
 from idleband.allocator.explanation import Explanation
 from idleband.allocator.settings import Settings
 from idleband.allocator.supervisor import SETTLE_TIMEOUT
@@ -265,6 +266,43 @@ class Allocator:
             if core.is_late(request_id):
                 return core.count_late()
             return core.learn(core.parse_report(request_id, rewards, states, perturbations))
+
+    def step(self, report: Mapping[str, Any] | None = None, decide: Mapping[str, Any] | None = None) -> StepResult:
+        """Learn from the feedback of one slot and assign channels in the next, or neither if one of them is refused.
+
+        Parameters
+        ----------
+        report : mapping, optional
+            Arguments of `report`; left out in the first slot.
+        decide : mapping, optional
+            Arguments of `decide`; left out after the last slot.
+
+        Returns
+        -------
+        StepResult
+
+        Raises
+        ------
+        InputError, ConflictError, UnknownRequestError
+            As `report` and `decide`. Nothing is learned and no slot is taken.
+
+        Examples
+        --------
+        >>> allocator = Allocator("mp-ucb", channels=3, users=1)
+        >>> first = allocator.step(decide={}).decision
+        >>> allocator.step({"request_id": first.request_id, "rewards": [1.0]}, {}).decision.slot
+        2
+        """
+        feedback, asked = inputs.step_parts(report, decide)
+        core = self._core
+        with self._lock:
+            late = feedback is not None and core.is_late(feedback["request_id"])
+            checked = None if feedback is None or late else core.parse_report(**feedback)
+            if asked is not None:
+                request = core.parse_decide(**{"contexts": None, **asked})
+                core.check_decide(request)
+            receipt = core.count_late() if late else None if checked is None else core.learn(checked)
+            return StepResult(receipt, None if asked is None else core.decide(request))
 
     def explain(self, request_id: RequestId) -> Explanation:
         """Explain a decision of the last `patience` slots in sentences and numbers.

@@ -61,6 +61,7 @@ class AllocatorCore:
         self.repeated = 0  # repeated feedback; not saved, because it does not change the state
         self.slot = 0  # of the last decision; 0 before the first
         self.records: dict[RequestId, DecisionRecord] = {}
+        self.propensities: Floats | None = None  # of the last decision; None if they are not known
         self._oldest = 0  # slot of the oldest record, or an earlier one
         self._vacated = np.zeros(K, np.bool_)
         self._copies: list[weakref.ref[serialization.StateCopy]] = []  # which may share the records
@@ -126,13 +127,9 @@ class AllocatorCore:
 
         In a replay, `recorded` is the decision that the journal stores; it overrides what is decided now.
         """
-        record = self.records.get(request.request_id)
-        if record is not None:
-            if not request.same_as(record.request):
-                raise ConflictError(
-                    f"request_id = {shown(request.request_id)}: was used before for a request with other values"
-                )
-            return record.decision
+        earlier = self._earlier_decision(request)
+        if earlier is not None:
+            return earlier
         s, t = self.settings, request.slot
         allowed, terms = np.empty(s.channels, np.bool_), np.empty((s.channels, slot_kernels.TERMS))
         place = self._begin_slot(
@@ -140,11 +137,7 @@ class AllocatorCore:
             self._vacated, request.sensed, allowed, terms,
         )  # fmt: skip
         if place >= 0:
-            k, i = divmod(int(place), s.dimension)
-            raise InputError(
-                f"contexts[{k}][{i}] = {request.contexts[k, i]}: must be a finite number of at most"
-                f" {occupancy.MAX_NUMBER:g} in size"
-            )
+            raise _context_error(request, int(place))
         self.slot = t
         if self._oldest <= t - s.patience:
             self._forget(t - s.patience)
@@ -158,6 +151,8 @@ class AllocatorCore:
             by, channels = INCUMBENT, self._select(self.incumbent, view, np.empty_like(terms))
         elif channels is None:
             by, channels = FALLBACK, self._select(self.fallback, view, terms)
+        # A policy that proposed in time has nothing left to do in its thread, so that its arrays do not change.
+        self.propensities = self.supervisor.learner.propensities if proposed is channels else None
         assigned = tuple(channels.tolist())
         selected = assigned if proposed is channels else None if proposed is None else tuple(proposed.tolist())
         decision = Decision(request.request_id, assigned, t, by, selected)
@@ -170,6 +165,24 @@ class AllocatorCore:
         )  # fmt: skip
         self._count(request, decision, failure)
         return decision
+
+    def check_decide(self, request: DecideRequest) -> None:
+        """Raise what `decide` would raise for a request. Nothing is changed."""
+        if self._earlier_decision(request) is None:
+            within = np.abs(request.contexts) <= occupancy.MAX_NUMBER
+            if not within.all():
+                raise _context_error(request, int(np.argmin(within)))
+
+    def _earlier_decision(self, request: DecideRequest) -> Decision | None:
+        """Return the decision that was taken for the same request before; None if there is none."""
+        record = self.records.get(request.request_id)
+        if record is None:
+            return None
+        if not request.same_as(record.request):
+            raise ConflictError(
+                f"request_id = {shown(request.request_id)}: was used before for a request with other values"
+            )
+        return record.decision
 
     def _count(self, request: DecideRequest, decision: Decision, failure: str) -> None:
         counts, assigned = self.counts, len(decision.channels)
@@ -421,6 +434,15 @@ class AllocatorCore:
                 yield from ((f"{name}.{key}", array) for key, array in learner.arrays())
         yield from leaves("occupancy", self.occupancy, "occupancy")
         yield "vacated", self._vacated
+
+
+def _context_error(request: DecideRequest, place: int) -> InputError:
+    """Return the error for a context entry at this place of the flattened contexts."""
+    k, i = divmod(place, request.contexts.shape[1])
+    return InputError(
+        f"contexts[{k}][{i}] = {request.contexts[k, i]}: must be a finite number of at most"
+        f" {occupancy.MAX_NUMBER:g} in size"
+    )
 
 
 def _new_learner(s: Settings, configured: ConfiguredPolicy) -> Learner:

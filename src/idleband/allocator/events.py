@@ -92,6 +92,21 @@ class Receipt(NamedTuple):
     late: bool = False
 
 
+class StepResult(NamedTuple):
+    """The answer to a request that reports and decides.
+
+    Attributes
+    ----------
+    receipt : Receipt or None
+        The answer to the report; None if there was none.
+    decision : Decision or None
+        The decision; None if none was asked for.
+    """
+
+    receipt: Receipt | None
+    decision: Decision | None
+
+
 class DecisionRecord(NamedTuple):
     """A decision that is kept for feedback and explanations."""
 

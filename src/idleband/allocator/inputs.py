@@ -10,7 +10,7 @@ import numpy as np
 from idleband.allocator.events import Decision
 from idleband.arrays import Flags, Floats, Ints
 from idleband.channels import channel_label
-from idleband.errors import InputError, shown
+from idleband.errors import InputError, shown, unknown
 from idleband.policies.protocol import Setup
 
 
@@ -81,6 +81,27 @@ def states(value: Any, setup: Setup) -> Ints:
     raise InputError(f"states = {shown(value)}: must be {setup.K}, one per channel: {each}, or None where not sensed")
 
 
+def step_parts(report: Any, decide: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Return the arguments of `report` and of `decide` in a step; None for a part that is left out."""
+    if report is None and decide is None:
+        raise InputError("report, decide: one of them must be given, or both")
+    return _part(report, "report", REPORT_ARGUMENTS), _part(decide, "decide", DECIDE_ARGUMENTS)
+
+
+def _part(value: Any, field: str, allowed: Sequence[str]) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise InputError(f"{field} = {shown(value)}: must be a mapping with the arguments of {field}")
+    for key in value:
+        if key not in allowed:
+            raise unknown(f"{field}: argument", str(key)[:80], allowed)
+    for key in ("request_id", "rewards") if field == "report" else ():
+        if key not in value:
+            raise InputError(f"{field}: {key} must be given")
+    return dict(value)
+
+
 def request_name(value: Any) -> str:
     """Check a caller's name for a decision. Numbers are reserved for slots."""
     if isinstance(value, str) and 0 < len(value) <= 128 and value.isprintable():
@@ -128,6 +149,10 @@ def _has_nan(value: Any, found: Floats) -> bool:
         return False
     return int(np.isnan(found).sum()) != sum(one is None for one in value)
 
+
+# Arguments of the methods of an allocator, which a step takes as mappings.
+DECIDE_ARGUMENTS = ("contexts", "users", "available", "states", "request_id", "slot", "incumbent")
+REPORT_ARGUMENTS = ("request_id", "rewards", "states", "perturbations")
 
 NUMBERS = "biuf"  # kinds of NumPy data types: bool, int, unsigned int, float
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from idleband.allocator import slot_kernels
+from idleband.arrays import Floats
 from idleband.binding import Bindings, Kernel, bind_policy, check_compiled, kernel_name, policy_errors
 from idleband.errors import InputError
 from idleband.kernels import compile
@@ -41,6 +42,11 @@ class Learner:
         self.choose, self.learn = choose.run, learn.run  # the block is their first argument
         self.interpreted_because = choose.reason or learn.reason  # empty if compiled
         self._packed = packed  # owns the memory that the block points to
+
+    @property
+    def propensities(self) -> Floats | None:
+        """The probabilities with which channels were selected in the latest slot; None if the policy has none."""
+        return None if self.configured.policy.propensities is None else self.workspace.propensities.copy()
 
     def arrays(self) -> Iterator[tuple[str, Any]]:
         """Yield all arrays that change over time, with their names. The order is part of snapshot format 1."""
@@ -123,4 +129,8 @@ def _functions(configured: ConfiguredPolicy, kernel: str) -> dict[str, Callable[
     policy = configured.policy
     if kernel == "learn":
         return {"update": policy.update}
-    return {"select": policy.select, "explain": policy.explain or slot_kernels.explain_nothing}
+    return {
+        "select": policy.select,
+        "explain": policy.explain or slot_kernels.explain_nothing,
+        "propensities": policy.propensities or slot_kernels.no_propensities,
+    }

@@ -23,23 +23,30 @@ class Workspace(NamedTuple):
     indices: Floats  # (K,)
     scratch: Floats  # (2K,)
     taken: Flags  # (K,) to detect a channel that is picked twice
+    propensities: Floats  # (K,) with which channels were selected in the latest slot; nan where they are not known
 
 
 def new_workspace(K: int) -> Workspace:
     """Return working arrays for K channels."""
-    return Workspace(np.zeros(K), np.zeros(2 * K), np.zeros(K, np.bool_))
+    return Workspace(np.zeros(K), np.zeros(2 * K), np.zeros(K, np.bool_), np.full(K, np.nan))
 
 
 # `Learner` binds the functions of a policy, and the function that finds its memory, to these names.
 select: Callable[..., int] = NotImplemented
 update: Callable[..., None] = NotImplemented
 explain: Callable[..., None] = NotImplemented
+propensities: Callable[..., None] = NotImplemented
 unpack: Callable[[Any], Any] = NotImplemented
 
 
 @jit
 def explain_nothing(setup: Setup, state: Any, slot: Slot, terms: Floats) -> None:
     """Leave `terms` as they are, for policies without an `explain` function."""
+
+
+@jit
+def no_propensities(setup: Setup, state: Any, slot: Slot, out: Floats) -> None:
+    """Leave the propensities unknown, for policies without a `propensities` function."""
 
 
 @jit
@@ -75,6 +82,7 @@ def choose(
         workspace.taken[k] = False
         terms[k, INDEX] = workspace.indices[k]
     explain(setup, state, slot, terms)
+    propensities(setup, state, slot, workspace.propensities)
     if count != min(users, usable):
         return INVALID
     for i in range(count):

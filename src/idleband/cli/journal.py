@@ -1,4 +1,4 @@
-"""The commands journal backup, journal verify and journal restore."""
+"""The commands journal backup, journal verify, journal restore and journal export."""
 
 import argparse
 import json
@@ -26,6 +26,31 @@ def verify(options: argparse.Namespace) -> None:
     _print(options, "faulty" if found.faults else "sound", folder, found)
     if found.faults:
         raise InputError(f"{folder}: {counted(len(found.faults), 'fault')} in the journal")
+
+
+def export(options: argparse.Namespace) -> None:
+    """Write the decisions of an allocator, with their feedback, into a Parquet file."""
+    from idleband.evaluation.log_file import write_log
+    from idleband.service.journal_export import decision_log
+
+    out = Path(options.out)
+    if out.suffix != ".parquet":
+        raise InputError(f"{out}: must end in .parquet")
+    log = decision_log(Path(options.data), options.allocator)
+    write_log(out, log)
+    found = {
+        "slots": len(log.slot),
+        "with_propensities": int(log.known.sum()),
+        "plays": int(log.selected.sum()),
+        "with_feedback": int((log.reported_after > 0).sum()),
+    }
+    if options.json:
+        print(json.dumps({"result": "exported", "file": str(out), **found}, indent=1))
+    else:
+        print(
+            f"exported:  {out} ({counted(found['slots'], 'slot')}, {found['with_propensities']:,} with propensities;"
+            f" {found['plays']:,} plays, {found['with_feedback']:,} with feedback)"
+        )
 
 
 def _print(options: argparse.Namespace, word: str, folder: Path, found: Summary) -> None:

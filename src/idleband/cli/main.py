@@ -30,6 +30,8 @@ COMMANDS = {
     "journal backup": ("journal", "backup"),
     "journal verify": ("journal", "verify"),
     "journal restore": ("journal", "restore"),
+    "journal export": ("journal", "export"),
+    "evaluate": ("evaluate", "evaluate"),
     "advise": ("advise", "advise"),
     "scenarios": ("information", "scenarios"),
     "policies": ("information", "policies"),

@@ -76,6 +76,7 @@ def build_parser() -> Parser:
     _add_paper(commands)
     _add_serve(commands)
     groups = {"trace": _add_trace(commands), "journal": _add_journal(commands)}
+    _add_evaluate(commands)
     _add_advise(commands)
     _add_information(commands)
     parser.commands = {
@@ -214,7 +215,7 @@ def _add_serve(commands: Any) -> None:
 
 def _add_journal(commands: Any) -> dict[str, Parser]:
     group = _add(
-        commands, "journal", "back up, verify and restore the journal of a service",
+        commands, "journal", "back up, verify, restore and export the journal of a service",
         "`idleband journal COMMAND --help` describes a command and its options.",
     )  # fmt: skip
     below = group.add_subparsers(dest="subcommand", metavar="command", required=True, parser_class=Parser)
@@ -236,9 +237,40 @@ def _add_journal(commands: Any) -> dict[str, Parser]:
     )  # fmt: skip
     restore.add_argument("backup", metavar="BACKUP", help="folder that `idleband journal backup` wrote")
     restore.add_argument("--data", metavar="DIR", required=True, help="folder to write; must not exist, or be empty")
-    for command in (backup, verify, restore):
+    export = _add(
+        below, "export", "write the decisions of an allocator, with their feedback, into a Parquet file",
+        "The file is what `idleband evaluate` reads. It contains the decisions that the journal keeps. The service may"
+        " be running.",
+    )  # fmt: skip
+    export.add_argument("data", metavar="DIR", help="folder of a service, or a backup")
+    export.add_argument("allocator", metavar="ALLOCATOR", help="name of the allocator")
+    export.add_argument("out", metavar="LOG.parquet", help="file to write")
+    found = {"journal backup": backup, "journal verify": verify, "journal restore": restore, "journal export": export}
+    for command in found.values():
         _add_json(command)
-    return {"journal backup": backup, "journal verify": verify, "journal restore": restore}
+    return found
+
+
+def _add_evaluate(commands: Any) -> None:
+    evaluate = _add(
+        commands, "evaluate", "estimate what other policies would have earned in the slots of a log",
+        "The log must be of a policy that randomises and knows its probabilities: mp-random, exp3-m or whittle-q.",
+    )  # fmt: skip
+    evaluate.add_argument("log", metavar="LOG.parquet", help="file that `idleband journal export` wrote")
+    _add_policy(evaluate, "it selects in each slot and learns from the logged feedback")
+    evaluate.add_argument(
+        "--channels", action="append", metavar="CHANNELS",
+        help="a fixed set of M channels, by name or index from 0: ch1,ch2 or 0,1; may be repeated",
+    )  # fmt: skip
+    evaluate.add_argument(
+        "--missing", metavar="RULE", default="refuse",
+        help="plays without feedback: refuse (default), or random to assume that feedback is missing at random",
+    )  # fmt: skip
+    evaluate.add_argument(
+        "--clip", metavar="W", help="largest inverse propensity; larger ones are replaced by it (default: none)"
+    )
+    evaluate.add_argument("--seed", metavar="N", default="0", help="seed of the policies' random streams (default 0)")
+    _add_json(evaluate)
 
 
 def _add_trace(commands: Any) -> dict[str, Parser]:

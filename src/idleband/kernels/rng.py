@@ -25,6 +25,7 @@ Rng = npt.NDArray[np.uint64]
 # perturbation. FRESH: contexts that are not shown to policies. COLLISIONS: who wins a collision; PRESENCE: when users
 # arrive and leave; USERS: the policy of a user without a base station, one stream per user and stay.
 STATES, CONTEXTS, PERTURBATION, POLICY, FRESH, REGIMES, SHOCKS, SENSING, NOISE, COLLISIONS, PRESENCE, USERS = range(12)
+EVALUATION = 12  # of a policy that is replayed on a log; independent of POLICY, by which the log was made
 
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)

@@ -4,6 +4,8 @@ Quickselect without unpredictable branches: it takes some tens of nanoseconds fo
 thousands. `scratch` must have 2 K elements.
 """
 
+import numpy as np
+
 from idleband.arrays import Flags, Floats, Ints
 from idleband.kernels.compile import jit
 
@@ -103,6 +105,21 @@ def top_m(index: Floats, allowed: Flags, m: int, scratch: Floats, picks: Ints) -
         picks[count] = k
         count += tie | (allowed[k] & (index[k] > threshold))
     return count
+
+
+@jit
+def mark_top_m(values: Floats, allowed: Flags, m: int, scratch: Floats) -> None:
+    """Replace the values of the channels that `top_m` would select by 1, and all others by 0."""
+    n = gather(values, allowed, scratch)
+    m = min(m, n)
+    threshold = mth_largest(scratch, n, m) if m > 0 else np.inf
+    ties = m
+    for k in range(values.size):
+        ties -= allowed[k] & (values[k] > threshold)
+    for k in range(values.size):
+        tie = m > 0 and allowed[k] and values[k] == threshold and ties > 0
+        ties -= tie
+        values[k] = 1.0 if tie or (allowed[k] and values[k] > threshold) else 0.0
 
 
 @jit

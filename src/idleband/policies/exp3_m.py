@@ -182,5 +182,11 @@ def explain(setup: Setup, state: State, slot: Slot, terms: Floats) -> None:
         terms[k, ESTIMATE] = state.p[slot.t % MEMORY, k]
 
 
+@jit
+def propensities(setup: Setup, state: State, slot: Slot, out: Floats) -> None:
+    for k in range(setup.K):
+        out[k] = state.p[slot.t % MEMORY, k]
+
+
 def terms(setup: Setup) -> tuple[str, str]:
     return "probability of selection", "-"

@@ -15,6 +15,8 @@ Optional functions:
     explain(setup, state, slot, terms) -> None        right after `select`: write estimate, width and belief of every
                                                       channel into the columns of `terms`
     terms(setup) -> (str, str)                        plain Python: what the estimate and the width are
+    propensities(setup, state, slot, out) -> None     right after `select`: write the probability, before the random
+                                                      draws of this slot, of selecting each channel into `out`
 
 A decentralised policy has the same form. Each user is an instance of it with a state and a random stream of its own,
 for whom M is 1: `select` writes one channel, or returns 0 to stay silent. Slots count from the arrival of the user.
@@ -25,8 +27,8 @@ Where there are control minislots, two more functions may be given; without them
     hear(setup, state, slot, minislots) -> None       then: element i is 1 if any user has sent in minislot i
 
 `Params` and `State` are NamedTuples. Hyper-parameters are fields of `Params` and are read as `setup.params.NAME`; they
-are not closures, because each closure would have to be compiled again. `select`, `update`, `predict` and `explain` run
-inside the compiled loop and allocate nothing: `slot` provides working arrays. Bounds of parameters are given in their
+are not closures, because each closure would have to be compiled again. All functions but `init` and `terms` run inside
+compiled loops and allocate nothing: `slot` provides working arrays. Bounds of parameters are given in their
 annotations and are checked before anything runs.
 """
 
@@ -149,6 +151,7 @@ class Policy:
     predict: Callable[..., None] | None = None
     explain: Callable[..., None] | None = None
     terms: Callable[..., tuple[str, str]] | None = None
+    propensities: Callable[..., None] | None = None  # only of policies that randomise and know the probabilities
     check: Callable[..., None] | None = None  # (setup): raises InputError where `init` would need too much memory
     knows: frozenset[str] = frozenset()  # of KNOWLEDGE, in addition to the feedback of the channels it played
     fixed: frozenset[str] = frozenset()  # parameters that cannot be set because they define the policy

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from idleband.arrays import Ints
+from idleband.arrays import Floats, Ints
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import uniform
 from idleband.policies.protocol import Feedback, Setup, Slot
@@ -35,6 +35,21 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
                 count += 1
             left -= 1
     return count
+
+
+@jit
+def propensities(setup: Setup, state: State, slot: Slot, out: Floats) -> None:
+    uniform_propensities(setup, slot, out)
+
+
+@jit
+def uniform_propensities(setup: Setup, slot: Slot, out: Floats) -> None:
+    """Write the probability of each channel if the M channels are drawn uniformly."""
+    left = 0
+    for k in range(setup.K):
+        left += slot.available[k]
+    for k in range(setup.K):
+        out[k] = min(setup.M, left) / left if slot.available[k] else 0.0
 
 
 @jit

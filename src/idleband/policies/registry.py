@@ -83,7 +83,8 @@ def _built_in(name: str, module: Any, knows: frozenset[str], description: str, r
     return Policy(
         name, description, reference, module.Params, module.init, module.select, module.update,
         getattr(module, "predict", None), getattr(module, "explain", None), getattr(module, "terms", None),
-        getattr(module, "check", None), knows, getattr(module, "FIXED", frozenset()), preset,
+        getattr(module, "propensities", None), getattr(module, "check", None), knows,
+        getattr(module, "FIXED", frozenset()), preset,
     )  # fmt: skip
 
 
@@ -433,10 +434,11 @@ ARGUMENTS = {
     "select": "setup, state, slot, picks",
     "update": "setup, state, slot, feedback",
     "predict": "setup, state, contexts, out",
+    "propensities": "setup, state, slot, out",
     "signal": "setup, state, slot, minislots",
     "hear": "setup, state, slot, minislots",
 }
-OPTIONAL = ("predict", "signal", "hear")
+OPTIONAL = ("predict", "propensities", "signal", "hear")
 KNOWN_TO_USERS = (USERS_KNOWN, HORIZON_KNOWN, OWN_STATES_SEEN, COLLISIONS_SEEN, CONTROL_BITS)
 
 
@@ -513,7 +515,8 @@ def register(
             public, user_code.description_of(cls, "a user's policy"), cls.__module__,
             vars(cls).get("Params", _NoParams),
             functions["init"], functions["select"], functions["update"], functions.get("predict"),
-            knows=frozenset(known), source=source, cacheable=cacheable, compiled=_compiled_option(compiled),
+            propensities=functions.get("propensities"), knows=frozenset(known),
+            source=source, cacheable=cacheable, compiled=_compiled_option(compiled),
             decentralised=alone, signal=functions.get("signal"), hear=functions.get("hear"),
         )  # fmt: skip
         made.parameters  # noqa: B018  (an unusable Params is refused here, not at the first run)

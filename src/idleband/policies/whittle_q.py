@@ -35,7 +35,7 @@ from idleband.arrays import Floats, Ints
 from idleband.errors import InputError
 from idleband.kernels.compile import jit
 from idleband.kernels.rng import uniform
-from idleband.kernels.selection import top_m
+from idleband.kernels.selection import mark_top_m, top_m
 from idleband.policies import binary_whittle
 from idleband.policies.binary_whittle import (
     BinaryChannels,
@@ -109,13 +109,7 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
         if last.state[k] != NEVER:
             state.x[k] = state_of(setup, last.state[k], max(age_of(last, k, slot.t), 1))
             learn_index(state.Q, state.indices, k, step)
-        if at_random:
-            slot.indices[k] = uniform(slot.rng)
-        elif slot.sensed[k] >= 0:
-            good = binary_state(setup, k, slot.sensed[k])
-            slot.indices[k] = to_unit(setup, state.channels.total[k, good] / state.channels.slots[k, good])
-        else:
-            slot.indices[k] = state.indices[k, state.x[k]] if state.x[k] != NEVER else np.inf
+        slot.indices[k] = uniform(slot.rng) if at_random else index(setup, state, slot, k)
     count = top_m(slot.indices, slot.available, setup.M, slot.scratch, picks)
     place = 0
     for k in range(setup.K):
@@ -126,6 +120,28 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
             aged = x if (x + 1) % setup.params.ages == 0 else x + 1
             learn_value(setup.params.C, state, k, x, 0, 0.0, aged)
     return count
+
+
+@jit
+def index(setup: Setup, state: State, slot: Slot, k: int) -> float:
+    """Return the index by which channel k is ranked unless channels are selected at random."""
+    if slot.sensed[k] >= 0:
+        good = binary_state(setup, k, slot.sensed[k])
+        return to_unit(setup, state.channels.total[k, good] / state.channels.slots[k, good])
+    return state.indices[k, state.x[k]] if state.x[k] != NEVER else np.inf
+
+
+@jit
+def propensities(setup: Setup, state: State, slot: Slot, out: Floats) -> None:
+    left = 0
+    for k in range(setup.K):
+        left += slot.available[k]
+        out[k] = index(setup, state, slot, k)
+    mark_top_m(out, slot.available, setup.M, slot.scratch)
+    epsilon = setup.params.epsilon
+    for k in range(setup.K):
+        if slot.available[k]:
+            out[k] = (1.0 - epsilon) * out[k] + epsilon * min(setup.M, left) / left
 
 
 @jit

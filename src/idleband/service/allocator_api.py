@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from idleband.allocator.core import AllocatorCore
-from idleband.allocator.events import Decision
+from idleband.allocator.events import Decision, Receipt, Report, StepResult
 from idleband.allocator.settings import MAX_CHANNELS, Settings
-from idleband.errors import InputError, counted, shown, unknown
+from idleband.errors import InputError, StorageError, counted, shown, unknown
 from idleband.policies.registry import POLICIES
 from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.live_view import LiveView
@@ -28,14 +29,20 @@ from idleband.service.messages import (
     DecideRequest,
     DecideResponse,
     ExplainResponse,
+    NamedStepRequest,
     NewAllocator,
     ReportRequest,
     ReportResponse,
+    StepOutcome,
+    StepRequest,
+    StepResponse,
+    StepsRequest,
+    StepsResponse,
     VacatedResponse,
 )
 from idleband.service.operations import EVENT_STREAM, Operation
-from idleband.service.problems import HTTPProblem, encode
-from idleband.service.request_body import BodySize
+from idleband.service.problems import HTTPProblem, encode, http_problem, new_problem
+from idleband.service.request_body import BASE_BYTES, BASE_VALUES, BodySize
 from idleband.service.slot_thread import MAX_QUICK_SECONDS
 
 WATCH_INTERVAL = 0.25  # seconds between two views of a stream, at least
@@ -44,6 +51,10 @@ MAX_SLOT_SECONDS, TRIAL_SLOTS = 1.0, 2  # time that a new allocator may take per
 
 _UNKNOWN = {404: "unknown allocator or unknown request_id"}
 _CONFLICT = {**_UNKNOWN, 409: "the request contradicts an earlier one, or one that is not kept any more"}
+
+_DECIDE_CONFLICT = {**_CONFLICT, 409: f"{_CONFLICT[409]}, or slot is too far from the last one"}
+
+MAX_STEPS_VALUES = 200_000  # of a request for several allocators, which are decoded in some 10 ms
 
 log = logging.getLogger("idleband.service")
 T = TypeVar("T")
@@ -73,12 +84,19 @@ class AllocatorApi:
             Operation("GET", one, self.status, "Return the status", None, AllocatorStatus, errors=_UNKNOWN),
             Operation(
                 "POST", f"{one}/decide", self.decide, "Assign channels in the next slot", DecideRequest, DecideResponse,
-                errors={**_CONFLICT, 409: f"{_CONFLICT[409]}, or slot is too far from the last one"},
-                body_size=self._decide_size,
+                errors=_DECIDE_CONFLICT, body_size=self._decide_size, every_slot=True,
             ),
             Operation(
                 "POST", f"{one}/report", self.report, "Report feedback for a decision", ReportRequest, ReportResponse,
-                errors=_CONFLICT, body_size=self._report_size,
+                errors=_CONFLICT, body_size=self._report_size, every_slot=True,
+            ),
+            Operation(
+                "POST", f"{one}/step", self.step, "Report feedback for a decision and assign channels in the next slot",
+                StepRequest, StepResponse, errors=_DECIDE_CONFLICT, body_size=self._step_size, every_slot=True,
+            ),
+            Operation(
+                "POST", "/v1/steps", self.steps, "Report and decide for several allocators, each by itself",
+                StepsRequest, StepsResponse, body_size=self._steps_size, every_slot=True,
             ),
             Operation(
                 "GET", f"{one}/explain", self.explain, "Explain a decision", None, ExplainResponse,
@@ -113,13 +131,18 @@ class AllocatorApi:
         self._ending.set()
 
     def _find(self, request: Request) -> JournaledAllocator:
+        self._check_journal()
+        return self._named(request)
+
+    def _check_journal(self) -> None:
         if not self._manager.recover():
             detail = f"{self._manager.failure}; nothing is acknowledged until it can be written"
             raise HTTPProblem(503, detail, {"Retry-After": "1"})
-        return self._named(request)
 
     def _named(self, request: Request) -> JournaledAllocator:
-        name = request.path_params["name"]
+        return self._allocator(request.path_params["name"])
+
+    def _allocator(self, name: str) -> JournaledAllocator:
         allocator = self._manager.allocators.get(name)
         if allocator is None:
             raise HTTPProblem(404, f"allocator {name!r}: does not exist")
@@ -133,6 +156,15 @@ class AllocatorApi:
     def _report_size(self, request: Request) -> BodySize:
         return _body_sizes(self._named(request)).report
 
+    def _step_size(self, request: Request) -> BodySize:
+        return _body_sizes(self._named(request)).step
+
+    def _steps_size(self, request: Request) -> BodySize:
+        """Return the size of a step of each allocator."""
+        sizes = [_body_sizes(allocator).step for allocator in self._manager.allocators.values()]
+        max_values = min(MAX_STEPS_VALUES, BASE_VALUES + sum(size.max_values for size in sizes))
+        return BodySize(BASE_BYTES + sum(size.max_bytes for size in sizes), max_values, " for these allocators")
+
     def _channels_size(self, request: Request) -> BodySize:
         return _body_sizes(self._named(request)).channels
 
@@ -144,27 +176,88 @@ class AllocatorApi:
             allocator, "decide", body.contexts, body.users, body.available, body.states, request_id=body.request_id,
             slot=body.slot, incumbent=body.incumbent,
         )  # fmt: skip
-        if decision.slot > self.views[allocator.name].slot:
-            self.views[allocator.name].decided(decision)
-        self._log_policy_failure(allocator)
+        self._note_decision(allocator, decision)
         await self._manager.flush()
         return _decide_response(decision, allocator.core.settings.channel_names)
 
     async def report(self, request: Request, body: ReportRequest) -> ReportResponse:
         allocator = self._find(request)
-        values = body.request_id, body.rewards, body.states, body.perturbations
-        if allocator.thread is None:
-            report = allocator.parse_report(*values)
-            receipt = self._manager.report(allocator, body.request_id, report)
-        else:
-            report, receipt = await self._manager.change(allocator, lambda: allocator.take_report(*values))
+        found, report = await self._change(allocator, "step", _report_arguments(body), None)
+        self._note_report(allocator, body, report, found.receipt)
+        await self._manager.flush()
+        return _report_response(found.receipt)
+
+    async def step(self, request: Request, body: StepRequest) -> StepResponse:
+        allocator = self._find(request)
+        found = await self._step(allocator, body)
+        await self._manager.flush()
+        return StepResponse(*_step_responses(allocator, found))
+
+    async def steps(self, request: Request, body: StepsRequest) -> StepsResponse:
+        """Apply all steps before one commit, unless that takes so long that other requests have to come first.
+
+        Those of allocators with threads are applied in these, while the others go on.
+        """
+        self._check_journal()
+        began = time.monotonic()
+        results: dict[int, StepOutcome] = {}
+        in_threads: dict[int, asyncio.Task[StepOutcome]] = {}
+        for i, item in enumerate(body.steps):
+            allocator = self._manager.allocators.get(item.name)
+            if allocator is not None and allocator.thread is not None:
+                in_threads[i] = asyncio.create_task(self._outcome(item))
+                in_threads[i].add_done_callback(lambda done: done.cancelled() or done.exception())
+            else:
+                results[i] = await self._outcome(item)
+            if time.monotonic() - began > MAX_QUICK_SECONDS:
+                await asyncio.sleep(0)
+                began = time.monotonic()
+        for i, task in in_threads.items():
+            results[i] = await task
+        await self._manager.flush()
+        return StepsResponse([results[i] for i in range(len(body.steps))])
+
+    async def _outcome(self, item: NamedStepRequest) -> StepOutcome:
+        """Apply a step; return the answer, or why it was refused."""
+        try:
+            allocator = self._allocator(item.name)
+            return StepOutcome(*_step_responses(allocator, await self._step(allocator, item)))
+        except StorageError:  # of all steps
+            raise
+        except Exception as error:
+            problem = http_problem(error)
+            return StepOutcome(problem=new_problem(problem.status, problem.detail))
+
+    async def _step(self, allocator: JournaledAllocator, body: StepRequest) -> StepResult:
+        """Apply a step, which is durable after the next flush."""
+        report, decide = body.report, body.decide
+        if report is None and decide is None:
+            raise InputError("report, decide: one of them must be given, or both")
+        found, checked = await self._change(
+            allocator, "step", report and _report_arguments(report), decide and msgspec.structs.asdict(decide)
+        )
+        if report is not None:
+            self._note_report(allocator, report, checked, found.receipt)
+        if found.decision is not None:
+            self._note_decision(allocator, found.decision)
+        return found
+
+    def _note_decision(self, allocator: JournaledAllocator, decision: Decision) -> None:
+        """Show a decision on the page."""
+        view = self.views[allocator.name]
+        if decision.slot > view.slot:
+            view.decided(decision)
+        self._log_policy_failure(allocator)
+
+    def _note_report(
+        self, allocator: JournaledAllocator, body: ReportRequest, report: Report | None, receipt: Receipt
+    ) -> None:
+        """Show a report on the page; log a late one."""
         if report is not None:
             self.views[allocator.name].reported(report, receipt, body.reference)
         self._log_policy_failure(allocator)
-        await self._manager.flush()
         if receipt.late:
             log.info("late report", extra={"allocator": allocator.name, "request_id": body.request_id})
-        return ReportResponse(list(receipt.learned), list(receipt.repeated), receipt.late)
 
     async def _change(self, allocator: JournaledAllocator, operation: str, *arguments: Any, **options: Any) -> Any:
         """Carry out an operation of the manager on an allocator, in its thread if it has one."""
@@ -302,6 +395,7 @@ class _BodySizes(NamedTuple):
 
     decide: BodySize
     report: BodySize
+    step: BodySize
     channels: BodySize
 
 
@@ -313,11 +407,9 @@ def _body_sizes(allocator: JournaledAllocator) -> _BodySizes:
 @lru_cache
 def _sizes_for(K: int, M: int, d: int) -> _BodySizes:
     what = f" for {counted(K, 'channel')}, {counted(M, 'user')} and dimension {d}"
-    return _BodySizes(
-        BodySize.of(K * max(1, d), 3 * K, what),  # contexts; available, states and incumbent
-        BodySize.of(0, 3 * M, what),  # rewards, states and perturbations, with the names of channels
-        BodySize.of(0, K, what),
-    )
+    decide = BodySize.of(K * max(1, d), 3 * K, what)  # contexts; available, states and incumbent
+    report = BodySize.of(0, 3 * M, what)  # rewards, states and perturbations, with the names of channels
+    return _BodySizes(decide, report, decide.and_also(report), BodySize.of(0, K, what))
 
 
 def _new_allocator_size(request: Request) -> BodySize:
@@ -338,6 +430,28 @@ def _decide_response(decision: Decision, channel_names: tuple[str, ...]) -> Deci
         channel_names=[channel_names[k] for k in decision.channels] if channel_names else msgspec.UNSET,
         by=decision.by,
         proposed=None if decision.proposed is None else list(decision.proposed),
+    )
+
+
+def _report_arguments(body: ReportRequest) -> dict[str, Any]:
+    return {
+        "request_id": body.request_id,
+        "rewards": body.rewards,
+        "states": body.states,
+        "perturbations": body.perturbations,
+    }
+
+
+def _report_response(receipt: Receipt) -> ReportResponse:
+    return ReportResponse(list(receipt.learned), list(receipt.repeated), receipt.late)
+
+
+def _step_responses(
+    allocator: JournaledAllocator, found: StepResult
+) -> tuple[ReportResponse | UnsetType, DecideResponse | UnsetType]:
+    return (
+        UNSET if found.receipt is None else _report_response(found.receipt),
+        UNSET if found.decision is None else _decide_response(found.decision, allocator.core.settings.channel_names),
     )
 
 

@@ -32,7 +32,7 @@ from idleband.service.middleware.request_metrics import RequestMetrics
 from idleband.service.middleware.security_headers import SecurityHeaders
 from idleband.service.open_connections import OpenConnections
 from idleband.service.openapi import openapi
-from idleband.service.operations import Operation, json_response, route
+from idleband.service.operations import DirectRoutes, Operation, json_response, route
 from idleband.service.playground import Playground
 from idleband.service.playground_settings import OfferedTrace
 from idleband.service.problems import encode, unknown_path
@@ -70,7 +70,8 @@ class Service:
         ]
         starlette = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: unknown_path})
         starlette.router.redirect_slashes = False
-        self.request_metrics = RequestMetrics(self._protected(starlette, token, hosts))
+        direct = DirectRoutes(starlette, [one for one in operations if one.every_slot], self.limits.body)
+        self.request_metrics = RequestMetrics(self._protected(direct, token, hosts))
         self.app: ASGIApp = self.request_metrics
 
     def _protected(self, app: ASGIApp, token: str | None, hosts: tuple[str, ...]) -> ASGIApp:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from idleband.allocator.events import Decision, Receipt
-from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError
+from idleband.allocator.events import Decision, Receipt, StepResult
+from idleband.errors import ConflictError, IdlebandError, InputError, UnknownRequestError, shown
 
 RETRY_STATUSES = (502, 503, 504)  # the service is not reachable or cannot write now; the same request may be repeated
 RETRY_DELAY, MAX_RETRY_DELAY = 0.02, 1.0  # seconds
@@ -117,17 +117,15 @@ class Client:
             If `request_id` was used for a request with other values.
         """
         body = {
-            "request_id": uuid.uuid4().hex if request_id is None else request_id,
-            "contexts": _plain(contexts),
+            "request_id": request_id,
+            "contexts": contexts,
             "users": users,
-            "available": _plain(available),
-            "states": _plain(states),
+            "available": available,
+            "states": states,
             "slot": slot,
-            "incumbent": _plain(incumbent),
+            "incumbent": incumbent,
         }
-        found = self._post("decide", {key: value for key, value in body.items() if value is not None})
-        proposed = None if found["proposed"] is None else tuple(found["proposed"])
-        return Decision(found["request_id"], tuple(found["channels"]), found["slot"], found["by"], proposed)
+        return _decision(self._post("decide", _decide_body(body)))
 
     def report(
         self,
@@ -165,13 +163,60 @@ class Client:
         """
         body = {
             "request_id": request_id,
-            "rewards": _plain(rewards),
-            "states": _plain(states),
-            "perturbations": _plain(perturbations),
-            "reference": _plain(reference),
+            "rewards": rewards,
+            "states": states,
+            "perturbations": perturbations,
+            "reference": reference,
         }
-        found = self._post("report", {key: value for key, value in body.items() if value is not None})
-        return Receipt(tuple(found["learned"]), tuple(found["repeated"]), found["late"])
+        return _receipt(self._post("report", _given(body)))
+
+    def step(self, report: Mapping[str, Any] | None = None, decide: Mapping[str, Any] | None = None) -> StepResult:
+        """Report feedback for one slot and assign channels in the next, in one request, or neither if one is refused.
+
+        Parameters
+        ----------
+        report : mapping, optional
+            Arguments of `report`; left out in the first slot.
+        decide : mapping, optional
+            Arguments of `decide`; left out after the last slot. Without a `request_id` a new name is chosen.
+
+        Returns
+        -------
+        StepResult
+            The receipt and the decision. A repeated request with the same names gets the same decision, and the
+            feedback is learned once.
+
+        Raises
+        ------
+        InputError, ConflictError, UnknownRequestError
+            As `report` and `decide`. Nothing is learned and no slot is taken.
+        """
+        return _step_result(self._post("step", _step_body(report, decide)))
+
+    def steps(self, steps: Iterable[Mapping[str, Any]]) -> list[StepResult | IdlebandError]:
+        """Report and decide for several allocators of the service in one request.
+
+        Parameters
+        ----------
+        steps : iterable of mapping
+            For each the `name` of the allocator, and `report`, `decide` or both, as in `step`. They are carried out in
+            this order.
+
+        Returns
+        -------
+        list of StepResult or IdlebandError
+            For each step what `step` returns, or the error that it raises. A refused step does not stop the others.
+        """
+        body = []
+        for one in steps:
+            if not isinstance(one, Mapping):
+                raise InputError(f"steps: {shown(one)}: must be a mapping with name, report and decide")
+            body.append({**one, **_step_body(one.get("report"), one.get("decide"))})
+        found = self.call("POST", "/v1/steps", {"steps": body})
+        return [
+            _error(one["problem"]["status"], one["problem"]["detail"]) if "problem" in one else _step_result(one)
+            for one in found["results"]
+        ]
 
     def explain(self, request_id: str) -> dict[str, Any]:
         """Explain a decision.
@@ -256,8 +301,7 @@ class Client:
         detail = str(response.get("detail", f"status {status}"))
         if status >= 500:
             raise ServiceError(f"{self._address}: {detail}")
-        errors: dict[int, type[IdlebandError]] = {404: UnknownRequestError, 409: ConflictError}
-        raise errors.get(status, InputError)(detail)
+        raise _error(status, detail)
 
     def _post(self, operation: str, body: Any) -> Any:
         return self.call("POST", f"{self._path}/{operation}", body)
@@ -273,6 +317,41 @@ class Client:
             if isinstance(found, dict):  # as every response of the service is
                 return response.status, found
         return response.status, {"detail": text.decode(errors="replace")[:200]}
+
+
+def _given(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _plain(value) for key, value in body.items() if value is not None}
+
+
+def _decide_body(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {"request_id": uuid.uuid4().hex, **_given(arguments)}
+
+
+def _step_body(report: Mapping[str, Any] | None, decide: Mapping[str, Any] | None) -> dict[str, Any]:
+    for field, value in (("report", report), ("decide", decide)):
+        if not (value is None or isinstance(value, Mapping)):
+            raise InputError(f"{field} = {shown(value)}: must be a mapping with the arguments of {field}")
+    body = {"report": report and _given(report), "decide": None if decide is None else _decide_body(decide)}
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def _decision(found: dict[str, Any]) -> Decision:
+    proposed = None if found["proposed"] is None else tuple(found["proposed"])
+    return Decision(found["request_id"], tuple(found["channels"]), found["slot"], found["by"], proposed)
+
+
+def _receipt(found: dict[str, Any]) -> Receipt:
+    return Receipt(tuple(found["learned"]), tuple(found["repeated"]), found["late"])
+
+
+def _step_result(found: dict[str, Any]) -> StepResult:
+    report, decide = found.get("report"), found.get("decide")
+    return StepResult(None if report is None else _receipt(report), None if decide is None else _decision(decide))
+
+
+def _error(status: int, detail: str) -> IdlebandError:
+    errors: dict[int, type[IdlebandError]] = {404: UnknownRequestError, 409: ConflictError}
+    return errors.get(status, InputError)(detail)
 
 
 def _encode(body: Any) -> bytes:

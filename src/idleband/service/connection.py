@@ -42,6 +42,34 @@ class _HeldFlowControl(FlowControl):
             super().resume_reading()
 
 
+class _JoinedWrites:
+    """The transport of one response, which sends the head together with the body: a write costs a system call."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle, self._transport, self._head = cycle, cycle.transport, b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif self._cycle.response_started and b"\r\ncontent-length: " in data:  # the head of a response, not a stream
+            self._head = data
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send a head that has no body."""
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
 class LimitedConnection(HttpToolsProtocol):
     """A connection of uvicorn with limits on headers, pipelined requests, and the time to send and to read."""
 
@@ -104,9 +132,12 @@ class LimitedConnection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._responding = cycle
+        cycle.transport = _JoinedWrites(cycle)  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
+        assert self._responding is not None
+        self._responding.transport.flush()  # type: ignore[attr-defined]
         super().on_response_complete()
         if self.flow.held and not self.pipeline and not self.transport.is_closing():
             self._parse()

@@ -23,7 +23,7 @@ def verify(folder: Path) -> Summary:
 
     Raises InputError if there is no journal, or none that can be read.
     """
-    path = _existing(folder)
+    path = existing(folder)
     # The lock file comes first: what it records is in the journal then, also if a service is writing.
     lock = _lock_file(folder)
     status, recorded = lock[: len(CLOSED)].decode(errors="replace"), recorded_numbers(lock)
@@ -56,7 +56,7 @@ def copy(source: Path, target: Path) -> Summary:
     Nothing is left in `target` unless the copy is whole. Raises InputError if it exists and is not empty, or if the
     journal is damaged.
     """
-    path = _existing(source)
+    path = existing(source)
     if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
         raise InputError(f"{target}: exists and is not an empty folder; nothing was written")
     lock = _lock_file(source)
@@ -108,7 +108,8 @@ def _new_folder(target: Path) -> Iterator[Path]:
         raise StorageError(f"{target}: cannot be written: {error.strerror or error}") from None
 
 
-def _existing(folder: Path) -> Path:
+def existing(folder: Path) -> Path:
+    """Return the file of the journal in a folder; raise InputError if there is none."""
     path = folder / FILE_NAME
     if not path.is_file() and not (folder / journal_lock.FILE_NAME).is_file():
         raise InputError(f"{folder}: has no {FILE_NAME}; must be the folder of a service, or a backup of one")

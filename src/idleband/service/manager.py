@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from idleband.allocator.core import AllocatorCore
-from idleband.allocator.events import Decision, Receipt, Report
+from idleband.allocator.events import Decision, Receipt, Report, StepResult
 from idleband.allocator.serialization import StateCopy
 from idleband.allocator.settings import Settings
 from idleband.allocator.supervisor import SETTLE_TIMEOUT
@@ -133,6 +133,11 @@ class AllocatorManager:
     def report(self, allocator: JournaledAllocator, request_id: str, report: Report | None) -> Receipt:
         return self._append(allocator, *allocator.report(request_id, report))
 
+    def step(
+        self, allocator: JournaledAllocator, report: dict[str, Any] | None, decide: dict[str, Any] | None
+    ) -> tuple[StepResult, Report | None]:
+        return self._append(allocator, *allocator.step(report, decide))
+
     def vacate(self, allocator: JournaledAllocator, channels: Any) -> tuple[int, ...]:
         return self._append(allocator, *allocator.vacate(channels))
 
@@ -142,30 +147,33 @@ class AllocatorManager:
     def reset(self, allocator: JournaledAllocator) -> None:
         self._append(allocator, *allocator.reset())
 
-    async def change(self, allocator: JournaledAllocator, work: Callable[[], tuple[T, Change | None]]) -> T:
-        """Apply a change to an allocator that has a thread, and return its answer."""
+    async def change(self, allocator: JournaledAllocator, work: Callable[[], tuple[Any, ...]]) -> Any:
+        """Apply changes to an allocator that has a thread, and return its answer."""
         assert allocator.thread is not None
-        answer, _ = await allocator.thread.call(work, lambda found: self._append(allocator, *found))
+        answer, *_ = await allocator.thread.call(work, lambda found: self._append(allocator, *found))
         return answer
 
-    def _append(self, allocator: JournaledAllocator, answer: T, change: Change | None) -> T:
+    def _append(self, allocator: JournaledAllocator, answer: T, *changes: Change | None) -> T:
+        """Append the changes of one request, which are written in one transaction."""
         if self.allocators.get(allocator.name) is not allocator:
             raise JournalError(f"allocator {allocator.name}: was restored from the journal meanwhile")
-        if change is not None:
-            allocator.seq = self.commits.append(change)
-            self._uncovered += 1
-            if self._uncovered >= self._next_snapshot and self._copying is None:
-                self._take_snapshot()
+        for change in changes:
+            if change is not None:
+                allocator.seq = self.commits.append(change)
+                self._uncovered += 1
+        # After all of them, because the state contains all of them.
+        if self._uncovered >= self._next_snapshot and self._copying is None:
+            self._take_snapshot()
         return answer
 
     def note_duration(self, allocator: JournaledAllocator, seconds: float) -> None:
-        """Note the processor time of a slot. A second slow one moves the allocator into a thread.
+        """Note the processor time of a slow request. The third one moves the allocator into a thread.
 
-        The first one may be slow because code is compiled.
+        The first decision and the first report may be slow because code is compiled.
         """
         name = allocator.name
         self._slow_slots[name] = self._slow_slots.get(name, 0) + 1
-        if self._slow_slots[name] > 1 and self._loop is not None and allocator.thread is None:
+        if self._slow_slots[name] > 2 and self._loop is not None and allocator.thread is None:
             log.warning("slow allocator runs in a thread", extra={"allocator": name, "seconds": round(seconds, 3)})
             self._move_into_thread(allocator)
 

@@ -16,6 +16,7 @@ RequestId = Annotated[
 Channel = Count | Annotated[str, Meta(min_length=1, max_length=40)]
 ReferenceReward = Annotated[float, Meta(ge=-1e12, le=1e12)]  # bounded, so that sums stay finite
 ParameterValue = str | int | float | bool
+MAX_STEPS = 1000  # of one request
 
 # Feedback: in the order of the decision's channels, or by channel.
 Values = list[float | None] | dict[str, float | None]
@@ -79,6 +80,26 @@ class ReportRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     reference: Reference | None = None
 
 
+class StepRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Feedback for one slot and a request for the next. One of them may be left out."""
+
+    report: Annotated[ReportRequest | None, Meta(description="feedback for an earlier decision; default: none")] = None
+    decide: Annotated[DecideRequest | None, Meta(description="request for the next slot; default: none")] = None
+
+
+class NamedStepRequest(StepRequest, forbid_unknown_fields=True, kw_only=True):
+    """A step of one of several allocators."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=80, description="name of the allocator")]
+
+
+class StepsRequest(Struct, forbid_unknown_fields=True):
+    steps: Annotated[
+        list[NamedStepRequest],
+        Meta(min_length=1, max_length=MAX_STEPS, description="carried out in this order; several of one allocator too"),
+    ]
+
+
 class SensingErrors(Struct, forbid_unknown_fields=True, kw_only=True):
     """Probabilities of wrong observations: one number for all channels, or one per channel."""
 
@@ -126,6 +147,28 @@ class ReportResponse(Struct):
     learned: Annotated[list[int], Meta(description="channels whose feedback was new")]
     repeated: Annotated[list[int], Meta(description="channels whose feedback had been reported before")]
     late: Annotated[bool, Meta(description="the decision is older than `patience` slots; nothing was learned")]
+
+
+class StepResponse(Struct, omit_defaults=True):
+    report: Annotated[ReportResponse, Meta(description="if the request has a report")] | UnsetType = UNSET
+    decide: Annotated[DecideResponse, Meta(description="if the request has a decide")] | UnsetType = UNSET
+
+
+class Problem(Struct):
+    """Why a request was refused."""
+
+    status: int
+    detail: str
+
+
+class StepOutcome(StepResponse, omit_defaults=True):
+    """The answer to one of several steps, or why it was refused and nothing of it was done."""
+
+    problem: Problem | UnsetType = UNSET
+
+
+class StepsResponse(Struct):
+    results: Annotated[list[StepOutcome], Meta(description="one per step, in the order of the request")]
 
 
 class ExplainedChannel(Struct):
@@ -195,10 +238,3 @@ class Health(Struct):
     allocators: int
     journal: Annotated[str, Meta(description="ok, or why it cannot be written")]
     out_of_service: Annotated[dict[str, str], Meta(description="allocators whose fallback decides -> reason")]
-
-
-class Problem(Struct):
-    """Why a request was refused."""
-
-    status: int
-    detail: str

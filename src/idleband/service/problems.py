@@ -28,32 +28,44 @@ class ProblemResponse(Response):
     """A response with a reason, which it also records in the scope for the log."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
-        line = " ".join(detail.splitlines())
-        if len(line) > MAX_DETAIL_LENGTH:  # it may quote the request
-            line = f"{line[:MAX_DETAIL_LENGTH]}..."
-        super().__init__(encode(Problem(status, line)), status, headers, "application/json")
-        self._reason = line
+        problem = new_problem(status, detail)
+        super().__init__(encode(problem), status, headers, "application/json")
+        self._reason = problem.detail
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[REASON] = self._reason
         await super().__call__(scope, receive, send)
 
 
+def new_problem(status: int, detail: str) -> Problem:
+    """Return a problem with a reason of one line."""
+    line = " ".join(detail.splitlines())
+    if len(line) > MAX_DETAIL_LENGTH:  # it may quote the request
+        line = f"{line[:MAX_DETAIL_LENGTH]}..."
+    return Problem(status, line)
+
+
+def http_problem(error: Exception) -> HTTPProblem:
+    """Return an error with its HTTP status; raise it again if it is not one of the client or the disk."""
+    if isinstance(error, HTTPProblem):
+        return error
+    if isinstance(error, InputError):
+        return HTTPProblem(400, str(error))
+    if isinstance(error, ConflictError):
+        return HTTPProblem(409, str(error))
+    if isinstance(error, UnknownRequestError):
+        return HTTPProblem(404, str(error))
+    if isinstance(error, StorageError):
+        return HTTPProblem(503, f"{error}; nothing was acknowledged, send the request again", {"Retry-After": "1"})
+    if isinstance(error, MemoryError):
+        return HTTPProblem(400, "not enough memory; use fewer channels or a smaller dimension")
+    raise error
+
+
 def error_response(error: Exception) -> ProblemResponse:
     """Return the response for an error; raise the error again if it is not one of the client or the disk."""
-    if isinstance(error, HTTPProblem):
-        return ProblemResponse(error.status, error.detail, error.headers)
-    if isinstance(error, InputError):
-        return ProblemResponse(400, str(error))
-    if isinstance(error, ConflictError):
-        return ProblemResponse(409, str(error))
-    if isinstance(error, UnknownRequestError):
-        return ProblemResponse(404, str(error))
-    if isinstance(error, StorageError):
-        return ProblemResponse(503, f"{error}; nothing was acknowledged, send the request again", {"Retry-After": "1"})
-    if isinstance(error, MemoryError):
-        return ProblemResponse(400, "not enough memory; use fewer channels or a smaller dimension")
-    raise error
+    problem = http_problem(error)
+    return ProblemResponse(problem.status, problem.detail, problem.headers)
 
 
 async def unknown_path(request: Request, error: Exception) -> Response:

@@ -1,8 +1,8 @@
 """Reading and decoding of request bodies."""
 
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -31,6 +31,10 @@ class BodySize(NamedTuple):
         """Return the size of a body with at most so many numbers and so many names of channels, or flags."""
         max_bytes = BASE_BYTES + BYTES_PER_NUMBER * numbers + BYTES_PER_NAME * names
         return cls(max_bytes, BASE_VALUES + numbers + names, what)
+
+    def and_also(self, other: "BodySize") -> "BodySize":
+        """Return the size of a body that contains both."""
+        return BodySize(self.max_bytes + other.max_bytes, self.max_values + other.max_values, self.what)
 
     def check(self, received: int, body: bytes) -> None:
         """Refuse a body of more bytes or values. Each value, but the first of a list or an object, follows a comma."""
@@ -91,9 +95,30 @@ def _explain(message: str, body: bytes, kind: type) -> str:
     """Return the decoder's message, or a clearer one for common mistakes."""
     if not body:
         return "is empty; must be JSON"
-    unknown_field = re.fullmatch("Object contains unknown field `(.*)`", message)
+    unknown_field = re.fullmatch(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?", message)
     if unknown_field:
-        return str(unknown("field", unknown_field[1][:80], [one.name for one in msgspec.structs.fields(kind)]))
+        name, place = unknown_field.groups(default="")
+        inner, within = _message_at(kind, place), f" in {place.lstrip('.')}" if place else ""
+        return str(unknown(f"field{within[:80]}", name[:80], [one.name for one in msgspec.structs.fields(inner)]))
     if "malformed" in message and re.search(rb"\b(NaN|Infinity)\b", body):
         return f"{message}: JSON has no NaN and no Infinity; all numbers must be finite"
     return message
+
+
+def _message_at(kind: type, place: str) -> type:
+    """Return the type of the message at a place such as `.steps[0].decide` of a message.
+
+    The place may be wrong, because the name of an unknown field may contain anything.
+    """
+    for name in re.findall(r"\.(\w+)", place):
+        found = [one for field in msgspec.structs.fields(kind) if field.name == name for one in _types(field.type)]
+        kind = next((one for one in found if issubclass(one, msgspec.Struct)), kind)
+    return kind
+
+
+def _types(annotation: Any) -> Iterator[type]:
+    """Yield the classes in an annotation."""
+    for one in get_args(annotation):
+        yield from _types(one)
+    if isinstance(annotation, type):
+        yield annotation
