@@ -134,8 +134,8 @@ def run(setup: Setup, path: SamplePath, state: Any, rng: Rng, tally: Tally, firs
     return 0
 
 
-def run_references(path: SamplePath, references: References, first: int, last: int) -> None:
-    """Compute the rewards of the references along slots first+1 to last."""
+def run_references(path: SamplePath, references: References, first: int, last: int) -> int:
+    """Compute the rewards of the references along slots first+1 to last; return 0, as `run` does at its end."""
     if first == 0:
         enter(path)
     row = first % path.available.shape[0]
@@ -158,3 +158,4 @@ def run_references(path: SamplePath, references: References, first: int, last: i
             cursor += 1
         row = row + 1 if row + 1 < path.available.shape[0] else 0
     references.cursor[0] = cursor
+    return 0

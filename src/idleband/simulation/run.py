@@ -67,10 +67,10 @@ def policy_loop(policy: Policy, model: PerturbationModel, memory: Callable[[], t
 
 
 @cache
-def _references_loop(model: PerturbationModel) -> Callable[..., None]:
+def _references_loop(model: PerturbationModel) -> Callable[..., int]:
     """Return the compiled loop of the references."""
     bindings, name, cacheable, allocates = model_bindings(model)
-    run: Callable[..., None] = compile.specialise(
+    run: Callable[..., int] = compile.specialise(
         loop.run_references, f"run_references_{name}", bindings, cached=cacheable, allocates=allocates
     )
     return run

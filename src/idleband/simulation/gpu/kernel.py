@@ -121,7 +121,7 @@ def source_of(layout: Layout, arguments: str) -> str:
     lines += ["        pass", f"    broken[i] = {RAISED}", f"    result = loop({arguments}, first, last)"]
     for leaf in local:
         lines += _copies(leaf, f"kept_{leaf.type}[{{at}}, i] = {leaf.name}[{{place}}]", indent=4)
-    return "\n".join([*lines, "    broken[i] = 0 if result is None else result"]) + "\n"
+    return "\n".join([*lines, "    broken[i] = result"]) + "\n"
 
 
 def _array(leaf: Leaf) -> list[str]:
