@@ -226,7 +226,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "a snapshot's place": ("UPDATE snapshots SET seq = seq - 1", "snapshot of allocator main"),
     "settings": ("UPDATE allocators SET settings = replace(settings, '\"seed\": 0', '\"seed\": 1')", "settings"),
     "a name": ("UPDATE allocators SET name = 'mein'", "settings of allocator 'mein'"),
-    "the format": ("UPDATE about SET format = 3", "format 3"),
+    "the format": ("UPDATE about SET format = 4", "format 4"),
     "the format's row": ("DELETE FROM about", "format None"),
     "a table": ("DROP TABLE events", "events"),
     "all tables of ours": ("ALTER TABLE about RENAME TO other", "was not written by idleband"),

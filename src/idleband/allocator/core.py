@@ -336,6 +336,14 @@ class AllocatorCore:
         """Why the policy is out of service and the fallback decides; empty if it is in service."""
         return self.supervisor.failure
 
+    def change_settings(self, settings: Settings) -> None:
+        """Use other settings from now on, which must come from `Settings.changed`.
+
+        Raises PolicyBusyError if the policy still has work to do.
+        """
+        self.supervisor.change_settings(settings)
+        self.settings = settings
+
     def reset(self) -> None:
         """Put the policy back into service in its initial state."""
         self.supervisor.reset()
@@ -421,10 +429,19 @@ class AllocatorCore:
     @property
     def max_snapshot_size(self) -> int:
         """Approximate size of a snapshot in bytes when `patience` decisions are kept."""
+        return self.fixed_size + self.settings.patience * self.record_size
+
+    @property
+    def fixed_size(self) -> int:
+        """Bytes of all arrays that do not grow with the number of decisions that are kept."""
+        return sum(array.nbytes for _, array in self._arrays())
+
+    @property
+    def record_size(self) -> int:
+        """Approximate bytes of a decision that is kept, in a snapshot or in memory."""
         s = self.settings
         numbers = 8 * (s.dimension + 2 + slot_kernels.TERMS) + 2  # per channel
-        record = s.channels * numbers + 50 * s.users + 1000  # with the request_id and the failure
-        return sum(array.nbytes for _, array in self._arrays()) + s.patience * record
+        return s.channels * numbers + 50 * s.users + 1000  # with the request_id and the failure, or objects in memory
 
     def _arrays(self) -> Iterator[tuple[str, Any]]:
         """Yield all arrays that change over time. Their order is part of snapshot format 1."""

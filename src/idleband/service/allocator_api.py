@@ -16,18 +16,21 @@ from starlette.responses import Response, StreamingResponse
 
 from idleband.allocator.core import AllocatorCore
 from idleband.allocator.events import Decision, Receipt, Report, StepResult
-from idleband.allocator.settings import MAX_CHANNELS, Settings
-from idleband.errors import InputError, StorageError, counted, shown, unknown
+from idleband.allocator.settings import CHANGEABLE, MAX_CHANNELS, Settings
+from idleband.errors import ConflictError, InputError, StorageError, counted, shown, unknown
 from idleband.policies.registry import POLICIES
+from idleband.service.journal import JournalError
 from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.live_view import LiveView
 from idleband.service.manager import AllocatorManager, prepare
 from idleband.service.messages import (
+    AllocatorChange,
     AllocatorList,
     AllocatorStatus,
     ChannelList,
     DecideRequest,
     DecideResponse,
+    DeletedResponse,
     ExplainResponse,
     NamedStepRequest,
     NewAllocator,
@@ -54,6 +57,9 @@ _CONFLICT = {**_UNKNOWN, 409: "the request contradicts an earlier one, or one th
 
 _DECIDE_CONFLICT = {**_CONFLICT, 409: f"{_CONFLICT[409]}, or slot is too far from the last one"}
 
+_CHANGE_CONFLICT = {**_UNKNOWN, 409: "another allocator has the name, or this one has another number"}
+_NUMBER = {"number": "refuse the request if the allocator of this name has another number"}
+
 MAX_STEPS_VALUES = 200_000  # of a request for several allocators, which are decoded in some 10 ms
 
 log = logging.getLogger("idleband.service")
@@ -65,10 +71,11 @@ class AllocatorApi:
 
     def __init__(self, manager: AllocatorManager) -> None:
         self._manager = manager
-        self.views = {name: _new_view(allocator) for name, allocator in manager.allocators.items()}
-        self._logged_failures: dict[str, str] = {}  # name -> failure of the policy that was logged
-        self._rendered: dict[str, _RenderedView] = {}  # by name; several watchers share one
-        self._rendering: dict[str, asyncio.Future[_RenderedView]] = {}
+        # By numbers of allocators, which stay the same when these are renamed.
+        self.views = {allocator.number: _new_view(allocator) for allocator in manager.allocators.values()}
+        self._logged_failures: dict[int, str] = {}  # failures of policies that were logged
+        self._rendered: dict[int, _RenderedView] = {}  # several watchers share one
+        self._rendering: dict[int, asyncio.Future[_RenderedView]] = {}
         self._ending = asyncio.Event()
 
     def operations(self) -> list[Operation]:
@@ -82,6 +89,14 @@ class AllocatorApi:
                 body_size=_new_allocator_size,
             ),
             Operation("GET", one, self.status, "Return the status", None, AllocatorStatus, errors=_UNKNOWN),
+            Operation(
+                "PATCH", one, self.change, "Change the name or settings of an allocator", AllocatorChange,
+                AllocatorStatus, errors=_CHANGE_CONFLICT, body_size=_new_allocator_size, optional_query=_NUMBER,
+            ),
+            Operation(
+                "DELETE", one, self.delete, "Delete an allocator with all that it has learned", None, DeletedResponse,
+                errors={**_CHANGE_CONFLICT, 400: "number is not a number"}, optional_query=_NUMBER,
+            ),
             Operation(
                 "POST", f"{one}/decide", self.decide, "Assign channels in the next slot", DecideRequest, DecideResponse,
                 errors=_DECIDE_CONFLICT, body_size=self._decide_size, every_slot=True,
@@ -123,7 +138,7 @@ class AllocatorApi:
     def open(self, name: str, settings: Settings, core: AllocatorCore | None = None) -> JournaledAllocator:
         """Return the allocator of this name; create it if there is none, with this core if it is given."""
         allocator = self._manager.open(name, settings, core)
-        self.views.setdefault(name, _new_view(allocator))
+        self.views.setdefault(allocator.number, _new_view(allocator))
         return allocator
 
     def end_streams(self) -> None:
@@ -244,8 +259,8 @@ class AllocatorApi:
 
     def _note_decision(self, allocator: JournaledAllocator, decision: Decision) -> None:
         """Show a decision on the page."""
-        view = self.views[allocator.name]
-        if decision.slot > view.slot:
+        view = self.views.get(allocator.number)  # None: it was deleted meanwhile
+        if view is not None and decision.slot > view.slot:
             view.decided(decision)
         self._log_policy_failure(allocator)
 
@@ -253,8 +268,9 @@ class AllocatorApi:
         self, allocator: JournaledAllocator, body: ReportRequest, report: Report | None, receipt: Receipt
     ) -> None:
         """Show a report on the page; log a late one."""
-        if report is not None:
-            self.views[allocator.name].reported(report, receipt, body.reference)
+        view = self.views.get(allocator.number)
+        if report is not None and view is not None:
+            view.reported(report, receipt, body.reference)
         self._log_policy_failure(allocator)
         if receipt.late:
             log.info("late report", extra={"allocator": allocator.name, "request_id": body.request_id})
@@ -274,10 +290,17 @@ class AllocatorApi:
     def _log_policy_failure(self, allocator: JournaledAllocator) -> None:
         """Log once that a policy is out of service."""
         failure = allocator.core.policy_failure
-        if failure != self._logged_failures.get(allocator.name, ""):
-            self._logged_failures[allocator.name] = failure
+        if failure != self._logged_failures.get(allocator.number, ""):
+            self._logged_failures[allocator.number] = failure
             if failure:
                 log.error("policy out of service", extra={"allocator": allocator.name, "reason": failure})
+
+    def _steered(self, allocator: JournaledAllocator) -> None:
+        """Show on the page that an allocator changed."""
+        view = self.views.get(allocator.number)
+        if view is not None:
+            view.patience = allocator.core.settings.patience
+            view.steered()
 
     # --- operators ---------------------------------------------------------------------------------------------------
 
@@ -285,14 +308,14 @@ class AllocatorApi:
         allocator = self._find(request)
         leave = await self._change(allocator, "vacate", body.channels)
         await self._manager.flush()
-        self.views[allocator.name].steered()
+        self._steered(allocator)
         return VacatedResponse(list(leave), list(allocator.core.vacated))
 
     async def restore(self, request: Request, body: ChannelList) -> VacatedResponse:
         allocator = self._find(request)
         await self._change(allocator, "restore", body.channels)
         await self._manager.flush()
-        self.views[allocator.name].steered()
+        self._steered(allocator)
         return VacatedResponse([], list(allocator.core.vacated))
 
     async def reset(self, request: Request) -> AllocatorStatus:
@@ -301,7 +324,7 @@ class AllocatorApi:
             await self._change(allocator, "reset")
             self._log_policy_failure(allocator)
         await self._manager.flush()
-        self.views[allocator.name].steered()
+        self._steered(allocator)
         return await _status(allocator)
 
     async def create(self, request: Request, body: NewAllocator) -> AllocatorStatus:
@@ -316,6 +339,40 @@ class AllocatorApi:
             core = await asyncio.to_thread(prepare, name, settings)
             return await _status(self.open(name, settings, core))
         return await _status(self.open(name, settings))
+
+    async def change(self, request: Request, body: AllocatorChange) -> AllocatorStatus:
+        allocator = self._find_numbered(request)
+        given = msgspec.to_builtins(body)  # without the fields that are not given
+        if not given:
+            raise InputError(f"body: has no field; must have one of name, {', '.join(CHANGEABLE)}")
+        name = given.pop("name", allocator.name)
+        present = allocator.core.settings
+        if given.get("deadline", 0) is None and present.deadline is not None:
+            await asyncio.to_thread(_check_speed, present.changed({"deadline": None}))
+            allocator = self._find_numbered(request)
+        await self._manager.rename_or_change(allocator, name, given)
+        log.info("allocator changed", extra={"allocator": name, "number": allocator.number, "change": body})
+        self._steered(allocator)
+        return await _status(allocator)
+
+    async def delete(self, request: Request) -> DeletedResponse:
+        allocator = self._find_numbered(request)
+        await self._manager.delete(allocator)
+        found = DeletedResponse(allocator.name, allocator.number, allocator.core.slot)
+        for by_number in (self.views, self._rendered, self._logged_failures):
+            by_number.pop(allocator.number, None)
+        log.info("allocator deleted", extra={"allocator": found.name, "number": found.number, "slot": found.slot})
+        return found
+
+    def _find_numbered(self, request: Request) -> JournaledAllocator:
+        """Return the allocator of a request, which may also give its number."""
+        allocator = self._find(request)
+        number = request.query_params.get("number")
+        if number is not None and not (number.isascii() and number.isdecimal() and len(number) < 20):
+            raise InputError(f"number = {shown(number)}: must be the number in the status of the allocator")
+        if number is not None and int(number) != allocator.number:
+            raise ConflictError(f"number = {number}: allocator {allocator.name} has number {allocator.number}")
+        return allocator
 
     # --- status ------------------------------------------------------------------------------------------------------
 
@@ -338,12 +395,16 @@ class AllocatorApi:
 
     async def watch(self, request: Request) -> Response:
         """Send what the page shows whenever it has changed."""
-        name = self._find(request).name
+        allocator = self._find(request)
+        name, number = allocator.name, allocator.number
 
         async def stream() -> AsyncIterator[bytes]:
             seen, quiet = -1, 0.0
             while not self._ending.is_set():
-                view = await self._view(name)
+                try:
+                    view = await self._view(name, number)
+                except (KeyError, JournalError):  # it was deleted or renamed; or restored, and the client asks again
+                    return
                 if view.changes != seen:
                     seen, quiet = view.changes, 0.0
                     yield view.event
@@ -356,30 +417,33 @@ class AllocatorApi:
 
         return StreamingResponse(stream(), media_type=EVENT_STREAM)
 
-    async def _view(self, name: str) -> "_RenderedView":
+    async def _view(self, name: str, number: int) -> "_RenderedView":
         """Return what the page shows, rendered again at most twice per interval, however many clients watch."""
-        last = self._rendered.get(name)
+        if self._manager.allocators[name].number != number:
+            raise KeyError(name)
+        last = self._rendered.get(number)
         if last is None or (
-            last.changes != self.views[name].changes and time.monotonic() - last.at >= WATCH_INTERVAL / 2
+            last.changes != self.views[number].changes and time.monotonic() - last.at >= WATCH_INTERVAL / 2
         ):
-            rendering = self._rendering.get(name)
+            rendering = self._rendering.get(number)
             if rendering is None:
-                rendering = self._rendering[name] = asyncio.ensure_future(self._render(name))
-                rendering.add_done_callback(lambda _: self._rendering.pop(name))
+                rendering = self._rendering[number] = asyncio.ensure_future(self._render(name, number))
+                rendering.add_done_callback(lambda done: (self._rendering.pop(number), done.exception()))
             last = await asyncio.shield(rendering)  # the client may leave while others wait for it, too
         return last
 
-    async def _render(self, name: str) -> "_RenderedView":
-        changes, now = self.views[name].changes, time.monotonic()
-        event = b"data: " + encode(await self._view_data(name)) + b"\n\n"
-        self._rendered[name] = _RenderedView(changes, now, event)
-        return self._rendered[name]
+    async def _render(self, name: str, number: int) -> "_RenderedView":
+        changes, now = self.views[number].changes, time.monotonic()
+        event = b"data: " + encode(await self._view_data(self._manager.allocators[name])) + b"\n\n"
+        rendered = _RenderedView(changes, now, event)
+        if number in self.views:
+            self._rendered[number] = rendered
+        return rendered
 
-    async def _view_data(self, name: str) -> dict[str, Any]:
-        allocator = self._manager.allocators[name]
+    async def _view_data(self, allocator: JournaledAllocator) -> dict[str, Any]:
         found, text = await _read(allocator, lambda: _status_and_explanation(allocator))
         status = _status_message(allocator, found)
-        return {**msgspec.structs.asdict(status), **self.views[name].view(), "explanation": text}
+        return {**msgspec.structs.asdict(status), **self.views[allocator.number].view(), "explanation": text}
 
 
 class _RenderedView(NamedTuple):
@@ -476,7 +540,8 @@ def _status_message(allocator: JournaledAllocator, found: dict[str, Any]) -> All
     last = found.pop("last")
     response = None if last is None else _decide_response(Decision(**last), allocator.core.settings.channel_names)
     settings = allocator.core.settings.to_dict()
-    return msgspec.convert({"name": allocator.name, **found, "last": response, "settings": settings}, AllocatorStatus)
+    identity = {"name": allocator.name, "number": allocator.number}
+    return msgspec.convert({**identity, **found, "last": response, "settings": settings}, AllocatorStatus)
 
 
 def _check_speed(settings: Settings) -> None:

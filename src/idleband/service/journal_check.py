@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from idleband.errors import counted
-from idleband.service.journal import Event, Stored
+from idleband.service.journal import CHANGE, Event, Stored, change_body, digest
 
-FORMAT = 2
+FORMAT = 3
 
 Report = Callable[[str], None]
 
@@ -26,6 +26,32 @@ class Chain(NamedTuple):
     anchor: int  # checksum of the event before it
     last: int  # number of the last event; first - 1 if no event is kept
     head: int  # its checksum
+    changed: int  # number of the last event that changed or deleted the allocator; 0 if there is none
+
+
+class ChangeRow(NamedTuple):
+    """The present name and settings of an allocator that was changed, or that it was deleted."""
+
+    allocator: int
+    name: str | None  # None: it was deleted
+    settings: str
+    seq: int  # number of the event
+
+    @property
+    def checksum(self) -> int:
+        return digest(f"{self.allocator} {self.name} {self.settings} {self.seq}".encode())
+
+
+class NameRow(NamedTuple):
+    """A name that an allocator has or had."""
+
+    name: str
+    allocator: int
+    until: int  # number of the event that took it away; 0 while the allocator has it
+
+    @property
+    def checksum(self) -> int:
+        return digest(f"{self.name} {self.allocator} {self.until}".encode())
 
 
 class SnapshotRow(NamedTuple):
@@ -59,11 +85,19 @@ class Rows(ABC):
 
     @abstractmethod
     def allocators(self) -> Iterable[tuple[Any, ...]]:
-        """Return number, name, settings and checksum of each allocator, by number."""
+        """Return number, name, settings and checksum of each allocator as it was created, by number."""
+
+    @abstractmethod
+    def changes(self) -> Iterable[tuple[Any, ...]]:
+        """Return the fields of `ChangeRow` and the checksum for each allocator that was changed or deleted."""
+
+    @abstractmethod
+    def names(self) -> Iterable[tuple[Any, ...]]:
+        """Return the fields of `NameRow` and the checksum of each of them."""
 
     @abstractmethod
     def chain(self, allocator: int) -> tuple[Any, ...] | None:
-        """Return first, anchor, last and head of the chain of an allocator."""
+        """Return the row of the chain of an allocator, in the order of `Chain`."""
 
     @abstractmethod
     def snapshot(self, allocator: int) -> tuple[Any, ...] | None:
@@ -87,14 +121,49 @@ class Rows(ABC):
 
 
 def stored_allocators(rows: Rows, report: Report) -> list[Stored]:
-    """Return all allocators; report those whose settings are damaged."""
+    """Return all allocators that were not deleted; report those whose settings or names are damaged."""
+    return [one for one in all_allocators(rows, report) if not one.deleted]
+
+
+def all_allocators(rows: Rows, report: Report) -> list[Stored]:
+    """Return all allocators, also those that were deleted; report those whose settings or names are damaged."""
     found = []
+    changes: dict[int, ChangeRow] = {}
+    for *row, checksum in rows.changes():
+        change = ChangeRow(*row)
+        changes[change.allocator] = change
+        if change.checksum != checksum:
+            report(f"the settings of allocator {change.name!r} are damaged")
     for *row, checksum in rows.allocators():
         stored = Stored(*row)
         if stored.checksum != checksum:
             report(f"the settings of allocator {stored.name!r} are damaged")
+        changed = changes.pop(stored.number, None)
+        if changed is not None and changed.name is None:
+            stored = stored._replace(changed=changed.seq, deleted=True)
+        elif changed is not None:
+            created = stored.name, stored.settings
+            stored = Stored(stored.number, str(changed.name), changed.settings, created, changed.seq)
         found.append(stored)
+    for number in changes:
+        report(f"allocator number {number} is missing, but not its changes")
+    _check_names(rows, found, report)
     return found
+
+
+def _check_names(rows: Rows, allocators: list[Stored], report: Report) -> None:
+    present = {}
+    for *row, checksum in rows.names():
+        name = NameRow(*row)
+        if name.checksum != checksum:
+            report(f"the name {name.name!r} of allocator number {name.allocator} is damaged")
+        if name.until == 0:
+            present[name.allocator] = name.name
+    for stored in allocators:
+        if present.pop(stored.number, None) != (None if stored.deleted else stored.name):
+            report(f"the name of allocator {stored.name!r} is damaged")
+    for number in present:
+        report(f"allocator number {number} is missing, but not its name")
 
 
 def chain_of(rows: Rows, stored: Stored, report: Report) -> Chain:
@@ -102,8 +171,10 @@ def chain_of(rows: Rows, stored: Stored, report: Report) -> Chain:
     row = rows.chain(stored.number)
     if row is None or not all(isinstance(one, int) for one in row):
         report(f"the number of events of allocator {stored.name} is missing")
-        return Chain(1, stored.checksum, 0, stored.checksum)
+        return Chain(1, stored.checksum, 0, stored.checksum, stored.changed)
     chain = Chain(*row)
+    if chain.changed != stored.changed:
+        report(f"the name and the settings of allocator {stored.name} are not those of its last change")
     if chain.first == 1 and chain.anchor != stored.checksum:
         report(f"the events of allocator {stored.name} do not belong to it")
     return chain
@@ -152,6 +223,8 @@ def checked_events(
             report(_missing(expected, event.seq - 1, name))
         elif not isinstance(event.body, bytes) or (previous is not None and checksum != event.checksum(previous)):
             report(f"event {event.seq} of allocator {name} is damaged, or does not follow the one before it")
+        elif event.kind == CHANGE and not _is_of(stored, event):
+            report(f"event {event.seq} of allocator {name} gave it another name or other settings than it has")
         if snapshot is not None and event.seq == snapshot.seq and checksum != snapshot.chain:
             report(f"the snapshot of allocator {name} does not belong to its events")
         expected, previous = event.seq + 1, checksum
@@ -160,6 +233,11 @@ def checked_events(
         report(_missing(expected, chain.last, name))
     elif expected - 1 != chain.last or (previous is not None and previous != chain.head):
         report(f"the last event of allocator {name} is not the one that was written last")
+
+
+def _is_of(stored: Stored, event: Event) -> bool:
+    """Return whether a CHANGE event is not the last one, or agrees with the name and the settings."""
+    return event.seq < stored.changed or event.body == change_body(stored.name, stored.settings)
 
 
 def _missing(first: int, last: int, name: str) -> str:
@@ -183,10 +261,12 @@ def summary(rows: Rows, recorded: tuple[int, int, int]) -> Summary:
     """Check a whole journal of the present format. `recorded` are the numbers in its lock file."""
     faults: list[str] = []
     kept = written = 0
-    allocators = stored_allocators(rows, faults.append)
+    allocators = all_allocators(rows, faults.append)
     for stored in allocators:
+        if stored.deleted and rows.chain(stored.number) is None:  # nothing of it is left
+            continue
         chain = chain_of(rows, stored, faults.append)
-        snapshot = read_snapshot(rows, stored, chain, faults.append)
+        snapshot = None if stored.deleted else read_snapshot(rows, stored, chain, faults.append)
         row = None if snapshot is None else snapshot[0]
         kept += sum(1 for _ in checked_events(rows, stored, chain, row, chain.first - 1, faults.append))
         written += chain.last
@@ -197,7 +277,7 @@ def summary(rows: Rows, recorded: tuple[int, int, int]) -> Summary:
                 faults.append(f"allocator number {number} is missing, but not its {table}")
     written += rows.base()
     faults += count_faults(written, len(allocators), recorded)
-    return Summary(len(allocators), kept, written, faults)
+    return Summary(sum(not one.deleted for one in allocators), kept, written, faults)
 
 
 def count_faults(written: int, allocators: int, recorded: tuple[int, int, int]) -> list[str]:

@@ -15,7 +15,7 @@ from idleband.service.event_bodies import read_decision, read_report
 from idleband.service.journal import DECIDE, REPORT
 from idleband.service.journal_check import Rows
 from idleband.service.sqlite_journal import connect_to_read
-from idleband.service.sqlite_rows import SqliteRows, file_faults
+from idleband.service.sqlite_rows import file_faults, format_of, rows_of
 
 
 def decision_log(folder: Path, name: str) -> DecisionLog:
@@ -30,9 +30,9 @@ def decision_log(folder: Path, name: str) -> DecisionLog:
             reader.execute("BEGIN")  # everything is read as it is now
             for fault in file_faults(reader, 1):
                 raise InputError(f"{path}: {fault}")
-            if reader.execute("SELECT format FROM about").fetchone()[0] != journal_check.FORMAT:
+            if format_of(reader) == 1:
                 raise InputError(f"{path}: has an older format; open it with `idleband serve` once, which converts it")
-            return decision_log_of(SqliteRows(reader), name, str(path))
+            return decision_log_of(rows_of(reader), name, str(path))
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
 

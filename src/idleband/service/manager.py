@@ -6,11 +6,12 @@ allocators are restored from the journal, as after a crash.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,8 +23,8 @@ from idleband.allocator.supervisor import SETTLE_TIMEOUT
 from idleband.errors import ConflictError, InputError, shown
 from idleband.service.group_commit import GroupCommit
 from idleband.service.housekeeping import Housekeeping
-from idleband.service.journal import Change, Journal, JournalError, NewSnapshot, Stored
-from idleband.service.journaled_allocator import JournaledAllocator
+from idleband.service.journal import DELETE, Change, Journal, JournalError, NewSnapshot, Stored
+from idleband.service.journaled_allocator import JournaledAllocator, check_size
 from idleband.service.messages import NAME
 from idleband.service.slot_thread import SlotThread, is_quick
 from idleband.service.sqlite_journal import SqliteJournal
@@ -34,7 +35,6 @@ KEEP_EVENTS = 200_000  # of each allocator after a snapshot contains them, so th
 KEEP_BYTES = 2**30  # limit on the size of the kept events of an allocator whose contexts are large
 RETRY_INTERVAL = 1.0  # seconds between two attempts to recover from a failed write
 MAX_ALLOCATORS = 100
-MAX_STATE_BYTES = 9 * 10**8  # of an allocator; a snapshot takes about as much memory while it is written
 
 log = logging.getLogger("idleband.service")
 T = TypeVar("T")
@@ -59,6 +59,7 @@ class AllocatorManager:
         self._kept: dict[int, int] = {}  # number of events that an allocator keeps, by its number
         self._housekeeping = Housekeeping(self.journal, self._kept, self._snapshot_ended, self._journal_failed)
         self._slow_slots: dict[str, int] = {}
+        self._changing_names: set[str] = set()  # that are given or taken away by an event that is not durable yet
         self._copying: JournaledAllocator | None = None  # of which a snapshot is taken or written
         self._failed_snapshots: dict[int, int] = {}  # in a row, by the number of the allocator
         self._begun = self.journal.interrupted_snapshots
@@ -107,16 +108,17 @@ class AllocatorManager:
     def open(self, name: str, settings: Settings, core: AllocatorCore | None = None) -> JournaledAllocator:
         """Return the allocator of this name; create it if there is none. Refuse other settings than it has.
 
-        `core` is what `prepare` returned for these settings.
+        Those with which it was created are accepted, too, so that a start with the same options as before succeeds
+        after a change. `core` is what `prepare` returned for these settings.
         """
         check_name(name)
         if name in self.allocators:
-            existing = self.allocators[name].core.settings
-            if existing != settings:
-                raise ConflictError(
-                    f"allocator {name}: exists with {existing.difference(settings)}; choose another name"
-                )
-            return self.allocators[name]
+            existing = self.allocators[name]
+            if not existing.agrees_with(settings):
+                difference = existing.core.settings.difference(settings)
+                raise ConflictError(f"allocator {name}: exists with {difference}; choose another name")
+            return existing
+        self._check_unchanging(name)
         if len(self.allocators) >= MAX_ALLOCATORS:
             raise InputError(f"name = {name!r}: there are {MAX_ALLOCATORS} allocators, which is the limit")
         core = core or prepare(name, settings)
@@ -147,6 +149,67 @@ class AllocatorManager:
     def reset(self, allocator: JournaledAllocator) -> None:
         self._append(allocator, *allocator.reset())
 
+    async def rename_or_change(self, allocator: JournaledAllocator, name: str, given: Mapping[str, Any]) -> None:
+        """Give an allocator this name, which may be the one that it has, and other settings. Durable on return."""
+        names = {name, allocator.name} if name != allocator.name else set()
+        if names:
+            check_name(name)
+            if name in self.allocators:
+                raise ConflictError(f"name = {name!r}: is the name of another allocator; choose another one")
+            for one in names:
+                self._check_unchanging(one)
+
+        def append(found: tuple[None, Change | None]) -> None:
+            self._append(allocator, *found)
+            if names:
+                self.allocators = {name if one is allocator else key: one for key, one in self.allocators.items()}
+                allocator.name = name
+            if self._loop is not None and allocator.thread is None and not is_quick(allocator.core.settings):
+                self._move_into_thread(allocator)
+
+        with self._changing(names):
+            if allocator.thread is None:
+                append(allocator.change(name, given))
+            else:
+                await allocator.thread.call(lambda: allocator.change(name, given), append)
+            await self.flush()
+
+    async def delete(self, allocator: JournaledAllocator) -> None:
+        """Delete an allocator with all that it has learned. Durable on return."""
+        self._check_unchanging(allocator.name)
+        with self._changing({allocator.name}):
+            if allocator.thread is None:
+                self._remove(allocator)
+            else:  # after the request that it works on
+                await allocator.thread.call(lambda: None, lambda _: self._remove(allocator))
+            await self.flush()
+
+    def _remove(self, allocator: JournaledAllocator) -> None:
+        """Append the last event of an allocator. Requests find it no longer."""
+        self._check_current(allocator)
+        if self._copying is allocator:
+            self._end_snapshot(allocator, allocator.seq, False)
+        allocator.seq = self.commits.append(Change(allocator.number, DELETE, None, b""))
+        del self.allocators[allocator.name]
+        for by_number in (self._kept, self._failed_snapshots):
+            by_number.pop(allocator.number, None)
+        self._slow_slots.pop(allocator.name, None)
+        self._uncovered = sum(one.uncovered for one in self.allocators.values())
+        if allocator.thread is not None:
+            allocator.thread.end()
+
+    def _check_unchanging(self, name: str) -> None:
+        if name in self._changing_names:
+            raise ConflictError(f"name = {name!r}: an allocator of this name is being renamed or deleted; try again")
+
+    @contextlib.contextmanager
+    def _changing(self, names: set[str]) -> Iterator[None]:
+        self._changing_names |= names
+        try:
+            yield
+        finally:
+            self._changing_names -= names
+
     async def change(self, allocator: JournaledAllocator, work: Callable[[], tuple[Any, ...]]) -> Any:
         """Apply changes to an allocator that has a thread, and return its answer."""
         assert allocator.thread is not None
@@ -155,8 +218,7 @@ class AllocatorManager:
 
     def _append(self, allocator: JournaledAllocator, answer: T, *changes: Change | None) -> T:
         """Append the changes of one request, which are written in one transaction."""
-        if self.allocators.get(allocator.name) is not allocator:
-            raise JournalError(f"allocator {allocator.name}: was restored from the journal meanwhile")
+        self._check_current(allocator)
         for change in changes:
             if change is not None:
                 allocator.seq = self.commits.append(change)
@@ -165,6 +227,10 @@ class AllocatorManager:
         if self._uncovered >= self._next_snapshot and self._copying is None:
             self._take_snapshot()
         return answer
+
+    def _check_current(self, allocator: JournaledAllocator) -> None:
+        if self.allocators.get(allocator.name) is not allocator:
+            raise JournalError(f"allocator {allocator.name}: was restored from the journal meanwhile, or deleted")
 
     def note_duration(self, allocator: JournaledAllocator, seconds: float) -> None:
         """Note the processor time of a slow request. The third one moves the allocator into a thread.
@@ -190,8 +256,11 @@ class AllocatorManager:
         if allocator.thread is None:
             self._copied(allocator, self._copy(allocator))
         else:
-            thread = allocator.thread
-            self._start(thread.call(lambda: self._copy(allocator), lambda copy: self._copied(allocator, copy)))
+            self._start(self._copy_in_thread(allocator, allocator.thread))
+
+    async def _copy_in_thread(self, allocator: JournaledAllocator, thread: SlotThread) -> None:
+        with contextlib.suppress(JournalError):  # the allocator was deleted, or restored from the journal
+            await thread.call(lambda: self._copy(allocator), lambda copy: self._copied(allocator, copy))
 
     def _urgency(self, allocator: JournaledAllocator) -> float:
         return allocator.uncovered / 2 ** self._failed_snapshots.get(allocator.number, 0)
@@ -335,10 +404,5 @@ class AllocatorManager:
 def prepare(name: str, settings: Settings) -> AllocatorCore:
     """Return the core of a new allocator. One that is too large for a snapshot is refused."""
     core = AllocatorCore(settings)
-    size = core.max_snapshot_size
-    if size > MAX_STATE_BYTES:
-        raise InputError(
-            f"allocator {name}: its state may take {size / 1e9:.1f} GB; must be at most {MAX_STATE_BYTES / 1e9:g} GB:"
-            " use fewer channels, a smaller dimension, less patience or another policy"
-        )
+    check_size(name, core, settings.patience)
     return core

@@ -62,7 +62,11 @@ def _describe(operation: Operation) -> dict[str, Any]:
         "operationId": operation.handler.__name__,
         "summary": operation.summary,
         "parameters": [_parameter(name, "path") for name in names]
-        + [_parameter(name, "query") for name in operation.query],
+        + [_parameter(name, "query") for name in operation.query]
+        + [
+            {**_parameter(name, "query"), "required": False, "description": description}
+            for name, description in operation.optional_query.items()
+        ],
         "responses": responses,
     }
     if operation.body is not None:

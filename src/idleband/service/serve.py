@@ -77,10 +77,11 @@ def _open_allocators(service: Service, options: ServeOptions, name: str | None, 
             service.open(wanted, _with_names(settings, service, options, wanted))
         except ConflictError as error:
             raise InputError(str(error)) from None
-    if not allocators:
+    if not (allocators or service.manager.journal.total):  # all may have been deleted; new ones come over HTTP
         raise InputError(f"{options.data}: {NO_ALLOCATOR}")
     if name not in (None, *allocators) or (options.station is not None and wanted not in allocators):
-        raise InputError(f"--name {wanted}: {options.data} has only {', '.join(allocators)}; a new one needs --policy")
+        has = f"only {', '.join(allocators)}" if allocators else "no allocator"
+        raise InputError(f"--name {wanted}: {options.data} has {has}; a new one needs --policy")
     if options.station is not None:
         station_scenario(options.station, allocators[wanted].core.settings)
 
@@ -108,7 +109,7 @@ def _run(service: Service, options: ServeOptions, name: str, listening: socket.s
         station = SimulatedStation(client, station_scenario(options.station, settings), faults=Faults())
         threading.Thread(target=station.run, args=(options.pace, stop), daemon=True).start()
     listening.listen(2048)  # clients may connect as soon as the next line is printed
-    print(f"idleband: serving {', '.join(service.manager.allocators)} at {url}", flush=True)
+    print(f"idleband: serving {', '.join(service.manager.allocators) or 'no allocator'} at {url}", flush=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn ends the server on a signal and raises the signal again afterwards, when nothing is left to do.
         signal.signal(number, lambda *_: None)

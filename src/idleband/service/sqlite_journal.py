@@ -22,7 +22,18 @@ from urllib.parse import quote
 
 from idleband.errors import InputError
 from idleband.service import journal_check, journal_migration
-from idleband.service.journal import Event, Journal, JournalError, NewSnapshot, Snapshot, Stored, digest
+from idleband.service.journal import (
+    CHANGE,
+    DELETE,
+    Event,
+    Journal,
+    JournalError,
+    NewSnapshot,
+    Snapshot,
+    Stored,
+    digest,
+    read_change,
+)
 from idleband.service.journal_chain import (
     DELETED_PARTS,
     PART_BYTES,
@@ -34,9 +45,10 @@ from idleband.service.journal_chain import (
     pause,
 )
 from idleband.service.journal_lock import CLOSED, IN_USE, JournalLock
-from idleband.service.sqlite_rows import SqliteRows, file_faults
+from idleband.service.sqlite_rows import SqliteRows, file_faults, format_of
 
 FILE_NAME = "journal.sqlite"
+SWEPT_TRANSACTIONS = 100  # in which events of a deleted allocator are deleted, before other work is done
 CHECKPOINT_BYTES = 2**22  # written to the log before it is copied into the file
 MAX_LOG_PAGES = 2**14  # at which a commit copies the log into the file itself
 
@@ -47,16 +59,31 @@ CREATE TABLE about (
 );
 CREATE TABLE allocators (
     number INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,           -- when it was created, as are the settings
     settings TEXT NOT NULL,
     checksum INTEGER NOT NULL
 );
+CREATE TABLE changes (            -- allocators that have another name or other settings now, or were deleted
+    allocator INTEGER PRIMARY KEY,
+    name TEXT,                    -- NULL: it was deleted
+    settings TEXT NOT NULL,
+    seq INTEGER NOT NULL,         -- number of the event
+    checksum INTEGER NOT NULL
+);
+CREATE TABLE names (              -- that allocators have or had
+    name TEXT NOT NULL,
+    allocator INTEGER NOT NULL,
+    until INTEGER NOT NULL,       -- number of the event that took the name away; 0 while the allocator has it
+    checksum INTEGER NOT NULL,
+    PRIMARY KEY (name, allocator)
+) WITHOUT ROWID;
 CREATE TABLE chains (
     allocator INTEGER PRIMARY KEY,
     first INTEGER NOT NULL,       -- number of the oldest event that is kept
     anchor INTEGER NOT NULL,      -- checksum of the event before it
     last INTEGER NOT NULL,        -- number of the last event
-    head INTEGER NOT NULL         -- its checksum
+    head INTEGER NOT NULL,        -- its checksum
+    changed INTEGER NOT NULL DEFAULT 0  -- number of the last event that is in `changes`
 );
 CREATE TABLE events (
     id INTEGER PRIMARY KEY,
@@ -108,6 +135,9 @@ class SqliteJournal(Journal):
         self._chains = Chains()
         self._written = 0  # events in the chains
         self._unmerged = 0  # bytes written to the log since it was copied into the file, about
+        self._count = 0  # allocators that were ever added
+        self._deleted: set[int] = set()  # allocators of which events are left
+        self._earlier: dict[int, list[tuple[int, int]]] = {}  # see `_earlier_owners`
         self._files: dict[Path, os.stat_result] = {}  # as they were when they were opened
         with self._refusing():
             folder.mkdir(parents=True, exist_ok=True)
@@ -136,19 +166,22 @@ class SqliteJournal(Journal):
         for fault in file_faults(self._reader, 1):
             self._refuse(fault)
         recorded = self._lock.last, self._lock.allocators, 0
-        if self._value("SELECT format FROM about") != journal_check.FORMAT:
+        if format_of(self._reader) != journal_check.FORMAT:
             journal_migration.migrate(self._reader, lambda: self._writer, TABLES, PART_BYTES, recorded, self._refuse)
         self._base = self._value("SELECT base FROM about")
         for number, *row in self._reader.execute("SELECT allocator, first, last, head FROM chains"):
             self._chains[number] = ChainEnds(*row)
         self._written = sum(one.last for one in self._chains.values())
-        allocators = self._value("SELECT count(*) FROM allocators")
-        for fault in journal_check.count_faults(self.total, allocators, recorded):
+        for (number,) in self._reader.execute("SELECT allocator FROM changes WHERE name IS NULL"):
+            self._note_deletion(number)
+        self._earlier = _earlier_owners(self._reader)
+        self._count = self._value("SELECT count(*) FROM allocators")
+        for fault in journal_check.count_faults(self.total, self._count, recorded):
             raise InputError(
                 f"{self._log}: is damaged: {fault}; left unchanged. Remove {self._lock.path} to continue without the"
                 " others"
             )
-        self._lock.allocators = allocators  # the lock file may have been removed
+        self._lock.allocators = self._count  # the lock file may have been removed
         self._files[self.path] = os.stat(self.path)
 
     def _create(self) -> None:
@@ -244,14 +277,22 @@ class SqliteJournal(Journal):
         return event
 
     def is_expired(self, allocator: int, request_id: str) -> bool:
-        chain = self._chains[allocator]
-        if chain.first == 1:
+        chain, earlier = self._chains[allocator], self._earlier.get(allocator)
+        if chain.first == 1 and earlier is None:
             return False
-        query = "SELECT count(*) FROM expired WHERE allocator = ? AND generation IN (?, ?) AND fingerprint = ?"
         try:
-            return bool(self._value(query, allocator, *chain.generations, digest(request_id.encode())))
+            return self._has_fingerprint(allocator, chain, request_id) or any(
+                self._value("SELECT max(seq) <= ? FROM events WHERE allocator = ? AND request = ? AND kind = 0", until,
+                            number, request_id)
+                or self._has_fingerprint(number, self._chains.get(number) or ChainEnds(until + 1, until, 0), request_id)
+                for number, until in earlier or ()
+            )  # fmt: skip
         except sqlite3.Error as error:
             raise JournalError(f"{self.path}: cannot be read: {error}") from None
+
+    def _has_fingerprint(self, allocator: int, chain: ChainEnds, request_id: str) -> bool:
+        query = "SELECT count(*) FROM expired WHERE allocator = ? AND generation IN (?, ?) AND fingerprint = ?"
+        return bool(self._value(query, allocator, *chain.generations, digest(request_id.encode())))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -259,10 +300,17 @@ class SqliteJournal(Journal):
         with self._transaction("_writer") as writer:
             number = 1 + (writer.execute("SELECT max(number) FROM allocators").fetchone()[0] or 0)
             stored = Stored(number, name, settings)
-            writer.execute("INSERT INTO allocators VALUES (?, ?, ?, ?)", (*stored, stored.checksum))
-            writer.execute("INSERT INTO chains VALUES (?, 1, ?, 0, ?)", (number, stored.checksum, stored.checksum))
+            writer.execute("INSERT INTO allocators VALUES (?, ?, ?, ?)", (number, name, settings, stored.checksum))
+            writer.execute("INSERT INTO chains VALUES (?, 1, ?, 0, ?, 0)", (number, stored.checksum, stored.checksum))
+            write_name(writer, journal_check.NameRow(name, number, 0))
+            earlier = writer.execute(
+                "SELECT allocator, until FROM names WHERE name = ? AND until > 0", (name,)
+            ).fetchall()
         self._chains[number] = ChainEnds(1, 0, stored.checksum)
-        self._lock.record(allocators=len(self._chains))
+        if earlier:
+            self._earlier[number] = earlier
+        self._count += 1
+        self._lock.record(allocators=self._count)
         return stored
 
     def write(self, events: Sequence[Event]) -> None:
@@ -276,7 +324,15 @@ class SqliteJournal(Journal):
                 "UPDATE chains SET last = ?, head = ? WHERE allocator = ?",
                 [(*ends, number) for number, ends in heads.items()],
             )
+            changes = [event for event in events if event.kind in (CHANGE, DELETE)]
+            for event in changes:
+                _write_change(writer, event)
+            earlier = _earlier_owners(writer) if changes else self._earlier
         self._chains.note(heads)
+        self._earlier = earlier
+        for event in changes:
+            if event.kind == DELETE:
+                self._note_deletion(event.allocator)
         self._written += len(events)
         self._unmerged += sum(len(event.body) for event in events) + 3 * 4096
         self._lock.record(last=self.total)
@@ -334,6 +390,7 @@ class SqliteJournal(Journal):
                 """
                 found = background.execute(query, (number, seq, number, seq + 1)).fetchone()
                 new = 1 + (background.execute("SELECT max(snapshot) FROM snapshot_parts").fetchone()[0] or 0)
+            self._check_present(number)
             if found is None:
                 raise JournalError(f"{self.path}: event {seq} of allocator {number} is not there")
 
@@ -342,7 +399,7 @@ class SqliteJournal(Journal):
                 with self._transaction("_background") as background:
                     background.execute("INSERT INTO snapshot_parts VALUES (?, ?, ?)", (new, part, data))
                 self._unmerged += len(data)
-                self.maintain()
+                self._checkpoint()
 
             parts = SnapshotParts(snapshot, found[0], store, considerate)
             snapshot.write_to(parts)  # type: ignore[arg-type]
@@ -350,6 +407,7 @@ class SqliteJournal(Journal):
             state = parts.state
             with self._transaction("_writer") as writer:
                 self._check_epoch(snapshot)
+                self._check_present(number)
                 row = (number, seq, found[0], new, state.size, state.checksum)
                 writer.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)", row)
             self._chains[number].snapshot = seq
@@ -362,6 +420,10 @@ class SqliteJournal(Journal):
 
     def _check_epoch(self, snapshot: NewSnapshot) -> None:
         if snapshot.epoch != self.epoch:
+            raise _Cancelled
+
+    def _check_present(self, allocator: int) -> None:
+        if allocator not in self._chains or allocator in self._deleted:
             raise _Cancelled
 
     def cancel_snapshots(self) -> None:
@@ -397,9 +459,9 @@ class SqliteJournal(Journal):
                     pause(began, considerate)
 
     def prune(self, allocator: int, keep: int) -> bool:
-        chain = self._chains[allocator]
-        end = chain.first_to_keep(keep)
-        if end is None:
+        chain = self._chains.get(allocator)
+        end = None if chain is None else chain.first_to_keep(keep)
+        if chain is None or end is None:
             return False
         with self._transaction("_background") as background:
             query = """
@@ -424,6 +486,32 @@ class SqliteJournal(Journal):
         return True
 
     def maintain(self) -> None:
+        for number in list(self._deleted):
+            for _ in range(SWEPT_TRANSACTIONS):
+                if not self.prune(number, 0):
+                    self._delete_chain(number)
+                    break
+        self._checkpoint()
+
+    def _note_deletion(self, allocator: int) -> None:
+        chain = self._chains.get(allocator)
+        if chain is not None:  # otherwise nothing is left of it
+            chain.snapshot = chain.last
+            self._deleted.add(allocator)
+
+    def _delete_chain(self, allocator: int) -> None:
+        """Delete the chain of a deleted allocator, of which no events are left, and the parts of its snapshot."""
+        with self._transaction("_background") as background:
+            background.execute(
+                "UPDATE about SET base = base + (SELECT last FROM chains WHERE allocator = ?)", (allocator,)
+            )
+            background.execute("DELETE FROM chains WHERE allocator = ?", (allocator,))
+        self._deleted.discard(allocator)
+        del self._chains[allocator]
+        self._delete_unused_parts(considerate=True)
+
+    def _checkpoint(self) -> None:
+        """Copy the log into the file if it has grown."""
         if self._unmerged < CHECKPOINT_BYTES or "_writer" not in vars(self):
             return
         self._unmerged = 0
@@ -447,6 +535,41 @@ class SqliteJournal(Journal):
                 self._writer.close()
         if hasattr(self, "_lock"):
             self._lock.close()
+
+
+def _write_change(writer: sqlite3.Connection, event: Event) -> None:
+    """Change the name and the settings of an allocator, or delete it, as an event says."""
+    number, seq = event.allocator, event.seq
+    name, settings = (None, "") if event.kind == DELETE else read_change(event.body)
+    change = journal_check.ChangeRow(number, name, settings, seq)
+    writer.execute("INSERT OR REPLACE INTO changes VALUES (?, ?, ?, ?, ?)", (*change, change.checksum))
+    writer.execute("UPDATE chains SET changed = ? WHERE allocator = ?", (seq, number))
+    query = "SELECT name FROM names WHERE allocator = ? AND until = 0"
+    for (had,) in writer.execute(query, (number,)).fetchall():
+        if had != name:
+            write_name(writer, journal_check.NameRow(had, number, seq))
+    if name is None:
+        writer.execute("DELETE FROM snapshots WHERE allocator = ?", (number,))
+    else:
+        write_name(writer, journal_check.NameRow(name, number, 0))
+
+
+def write_name(writer: sqlite3.Connection, row: journal_check.NameRow) -> None:
+    """Write a name that an allocator has or had."""
+    writer.execute("INSERT OR REPLACE INTO names VALUES (?, ?, ?, ?)", (*row, row.checksum))
+
+
+def _earlier_owners(connection: sqlite3.Connection) -> dict[int, list[tuple[int, int]]]:
+    """Return which other allocators had the name of an allocator, and until which of their events."""
+    query = """
+        SELECT own.allocator, other.allocator, other.until FROM names AS other
+        JOIN names AS own ON own.name = other.name
+        WHERE own.until = 0 AND other.until > 0
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
+    for number, *earlier in connection.execute(query):
+        found.setdefault(number, []).append((earlier[0], earlier[1]))
+    return found
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:

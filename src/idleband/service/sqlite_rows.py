@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from idleband.service.journal_check import FORMAT, Rows
+from idleband.service.journal_check import FORMAT, NameRow, Rows
 
 
 class SqliteRows(Rows):
@@ -16,8 +16,14 @@ class SqliteRows(Rows):
     def allocators(self) -> Iterable[tuple[Any, ...]]:
         return self._reader.execute("SELECT number, name, settings, checksum FROM allocators ORDER BY number")
 
+    def changes(self) -> Iterable[tuple[Any, ...]]:
+        return self._reader.execute("SELECT allocator, name, settings, seq, checksum FROM changes")
+
+    def names(self) -> Iterable[tuple[Any, ...]]:
+        return self._reader.execute("SELECT name, allocator, until, checksum FROM names")
+
     def chain(self, allocator: int) -> tuple[Any, ...] | None:
-        return self._row("SELECT first, anchor, last, head FROM chains WHERE allocator = ?", allocator)
+        return self._row("SELECT first, anchor, last, head, changed FROM chains WHERE allocator = ?", allocator)
 
     def snapshot(self, allocator: int) -> tuple[Any, ...] | None:
         return self._row("SELECT seq, chain, snapshot, size, checksum FROM snapshots WHERE allocator = ?", allocator)
@@ -41,6 +47,32 @@ class SqliteRows(Rows):
         return found
 
 
+class Format2Rows(SqliteRows):
+    """The rows of a journal of format 2, in which allocators could not be changed or deleted."""
+
+    def changes(self) -> Iterable[tuple[Any, ...]]:
+        return ()
+
+    def names(self) -> Iterable[tuple[Any, ...]]:
+        for number, name in self._reader.execute("SELECT number, name FROM allocators"):
+            row = NameRow(name, number, 0)
+            yield (*row, row.checksum)
+
+    def chain(self, allocator: int) -> tuple[Any, ...] | None:
+        found = self._row("SELECT first, anchor, last, head FROM chains WHERE allocator = ?", allocator)
+        return None if found is None else (*found, 0)
+
+
+def format_of(reader: sqlite3.Connection) -> int:
+    """Return the format of a journal."""
+    return int(reader.execute("SELECT format FROM about").fetchone()[0])
+
+
+def rows_of(reader: sqlite3.Connection) -> SqliteRows:
+    """Return the rows of a journal of format 2 or later."""
+    return Format2Rows(reader) if format_of(reader) == 2 else SqliteRows(reader)
+
+
 def file_faults(reader: sqlite3.Connection, limit: int) -> Iterator[str]:
     """Yield what is wrong with the file as a whole. After the first fault nothing else may be readable."""
     if not reader.execute("SELECT count(*) FROM sqlite_master WHERE name = 'about'").fetchone()[0]:
@@ -48,8 +80,8 @@ def file_faults(reader: sqlite3.Connection, limit: int) -> Iterator[str]:
         return
     row = reader.execute("SELECT format FROM about").fetchone()
     found = None if row is None else row[0]
-    if found not in (1, FORMAT):
-        yield f"has format {found!r}; this version reads 1 and {FORMAT}"
+    if found not in range(1, FORMAT + 1):
+        yield f"has format {found!r}; this version reads 1 to {FORMAT}"
         return
     for (line,) in reader.execute(f"PRAGMA integrity_check({limit})"):
         if line != "ok":
