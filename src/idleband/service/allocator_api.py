@@ -47,6 +47,7 @@ from idleband.service.operations import EVENT_STREAM, Operation
 from idleband.service.problems import HTTPProblem, encode, http_problem, new_problem
 from idleband.service.request_body import BASE_BYTES, BASE_VALUES, BodySize
 from idleband.service.slot_thread import MAX_QUICK_SECONDS
+from idleband.service.tokens import ADMINISTER, OPERATE, READ, TOKEN
 
 WATCH_INTERVAL = 0.25  # seconds between two views of a stream, at least
 KEEPALIVE_INTERVAL = 15.0  # seconds without a change after which a stream sends a comment
@@ -82,56 +83,61 @@ class AllocatorApi:
         """Return the operations on allocators."""
         root, one = "/v1/allocators", "/v1/allocators/{name}"
         return [
-            Operation("GET", root, self.list_allocators, "List the names of all allocators", response=AllocatorList),
+            Operation(
+                "GET", root, self.list_allocators, "List the names of all allocators", response=AllocatorList,
+                role=READ,
+            ),
             Operation(
                 "POST", root, self.create, "Create an allocator; a repeated request returns the existing one",
                 NewAllocator, AllocatorStatus, errors={409: "an allocator of this name has other settings"},
-                body_size=_new_allocator_size,
+                body_size=_new_allocator_size, role=ADMINISTER,
             ),
-            Operation("GET", one, self.status, "Return the status", None, AllocatorStatus, errors=_UNKNOWN),
+            Operation("GET", one, self.status, "Return the status", None, AllocatorStatus, errors=_UNKNOWN, role=READ),
             Operation(
                 "PATCH", one, self.change, "Change the name or settings of an allocator", AllocatorChange,
                 AllocatorStatus, errors=_CHANGE_CONFLICT, body_size=_new_allocator_size, optional_query=_NUMBER,
+                role=ADMINISTER,
             ),
             Operation(
                 "DELETE", one, self.delete, "Delete an allocator with all that it has learned", None, DeletedResponse,
-                errors={**_CHANGE_CONFLICT, 400: "number is not a number"}, optional_query=_NUMBER,
+                errors={**_CHANGE_CONFLICT, 400: "number is not a number"}, optional_query=_NUMBER, role=ADMINISTER,
             ),
             Operation(
                 "POST", f"{one}/decide", self.decide, "Assign channels in the next slot", DecideRequest, DecideResponse,
-                errors=_DECIDE_CONFLICT, body_size=self._decide_size, every_slot=True,
+                errors=_DECIDE_CONFLICT, body_size=self._decide_size, every_slot=True, role=OPERATE,
             ),
             Operation(
                 "POST", f"{one}/report", self.report, "Report feedback for a decision", ReportRequest, ReportResponse,
-                errors=_CONFLICT, body_size=self._report_size, every_slot=True,
+                errors=_CONFLICT, body_size=self._report_size, every_slot=True, role=OPERATE,
             ),
             Operation(
                 "POST", f"{one}/step", self.step, "Report feedback for a decision and assign channels in the next slot",
                 StepRequest, StepResponse, errors=_DECIDE_CONFLICT, body_size=self._step_size, every_slot=True,
+                role=OPERATE,
             ),
             Operation(
                 "POST", "/v1/steps", self.steps, "Report and decide for several allocators, each by itself",
-                StepsRequest, StepsResponse, body_size=self._steps_size, every_slot=True,
+                StepsRequest, StepsResponse, body_size=self._steps_size, every_slot=True, role=OPERATE,
             ),
             Operation(
                 "GET", f"{one}/explain", self.explain, "Explain a decision", None, ExplainResponse,
-                query=("request_id",), errors={**_UNKNOWN, 400: "request_id is missing"},
+                query=("request_id",), errors={**_UNKNOWN, 400: "request_id is missing"}, role=READ,
             ),
             Operation(
                 "POST", f"{one}/vacate", self.vacate, "Exclude channels from assignment", ChannelList, VacatedResponse,
-                errors=_UNKNOWN, body_size=self._channels_size,
+                errors=_UNKNOWN, body_size=self._channels_size, role=OPERATE,
             ),
             Operation(
                 "POST", f"{one}/restore", self.restore, "Allow vacated channels again", ChannelList, VacatedResponse,
-                errors=_UNKNOWN, body_size=self._channels_size,
+                errors=_UNKNOWN, body_size=self._channels_size, role=OPERATE,
             ),
             Operation(
                 "POST", f"{one}/reset", self.reset, "Restart a policy that is out of service", None, AllocatorStatus,
-                errors=_UNKNOWN,
+                errors=_UNKNOWN, role=OPERATE,
             ),
             Operation(
                 "GET", f"{one}/watch", self.watch, "Follow an allocator: server-sent events", errors=_UNKNOWN,
-                media_type=EVENT_STREAM,
+                media_type=EVENT_STREAM, role=READ,
             ),
         ]  # fmt: skip
 
@@ -397,10 +403,11 @@ class AllocatorApi:
         """Send what the page shows whenever it has changed."""
         allocator = self._find(request)
         name, number = allocator.name, allocator.number
+        token = request.scope.get(TOKEN)
 
         async def stream() -> AsyncIterator[bytes]:
             seen, quiet = -1, 0.0
-            while not self._ending.is_set():
+            while not (self._ending.is_set() or (token is not None and token.revoked)):
                 try:
                     view = await self._view(name, number)
                 except (KeyError, JournalError):  # it was deleted or renamed; or restored, and the client asks again

@@ -1,7 +1,6 @@
 """Running of the service: data folder, socket, logs, signals."""
 
 import contextlib
-import os
 import signal
 import socket
 import threading
@@ -21,9 +20,9 @@ from idleband.service.limits import Limits
 from idleband.service.manager import check_name
 from idleband.service.playground_settings import offered_traces
 from idleband.service.simulated_station import Faults, SimulatedStation, station_scenario
+from idleband.service.tokens import OPERATE, Tokens
 
 DEFAULT_NAME = "main"  # of the allocator
-MIN_TOKEN_LENGTH = 16
 NO_ALLOCATOR = "has no allocator yet; give --policy, --channels and --users"
 
 
@@ -34,7 +33,7 @@ class ServeOptions:
     data: Path  # folder of the journal
     host: str = "127.0.0.1"
     port: int = 8765
-    token: str | None = None
+    tokens: Tokens | None = None
     limits: Limits = field(default_factory=Limits)
     station: str | None = None  # scenario or trace file that a simulated base station plays
     pace: float = 10.0  # slots per second of the simulated base station
@@ -46,7 +45,7 @@ def serve(options: ServeOptions, name: str | None, settings: Settings | None) ->
 
     `settings` None: serve the allocators that the data folder contains.
     """
-    if options.host not in LOOPBACK and options.token is None:
+    if options.host not in LOOPBACK and options.tokens is None:
         raise InputError(f"--host {options.host}: needs a token (--token-file), because other machines can connect")
     check_name(name or DEFAULT_NAME)
     if options.station is not None and settings is not None:
@@ -57,7 +56,7 @@ def serve(options: ServeOptions, name: str | None, settings: Settings | None) ->
     log_writer = log_as_json()
     with contextlib.closing(listen(options.host, options.port)) as listening:  # before the data folder is created
         hosts = (*LOOPBACK, options.host)
-        service = Service(options.data, token=options.token, limits=options.limits, hosts=hosts, traces=traces)
+        service = Service(options.data, tokens=options.tokens, limits=options.limits, hosts=hosts, traces=traces)
         try:
             _open_allocators(service, options, name, settings)
         except BaseException:
@@ -104,7 +103,8 @@ def _run(service: Service, options: ServeOptions, name: str, listening: socket.s
     server = new_server(service)
     stop = threading.Event()
     if options.station is not None:
-        client = Client(url, name, token=options.token, patience=5.0)
+        token = None if options.tokens is None else options.tokens.add_own("station", OPERATE)
+        client = Client(url, name, token=token, patience=5.0)
         settings = service.manager.allocators[name].core.settings
         station = SimulatedStation(client, station_scenario(options.station, settings), faults=Faults())
         threading.Thread(target=station.run, args=(options.pace, stop), daemon=True).start()
@@ -167,25 +167,3 @@ def listen(host: str, port: int) -> socket.socket:
             f"{host}:{port}: cannot listen: {error.strerror or error}; choose another port with --port"
         ) from None
     return listening
-
-
-def read_token(path: str | None) -> str | None:
-    """Return the token from a file or from IDLEBAND_TOKEN; None if neither is given.
-
-    There is no option for the token itself, because other users of the machine can see command lines.
-    """
-    if path is None:
-        token = os.environ.get("IDLEBAND_TOKEN")
-        if token is None:
-            return None
-        source = "IDLEBAND_TOKEN"
-    else:
-        try:
-            token, source = Path(path).read_text().strip(), path
-        except (OSError, ValueError) as error:
-            raise InputError(f"--token-file {path}: {getattr(error, 'strerror', None) or error}") from None
-    if len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable() or " " in token:
-        raise InputError(
-            f"{source}: a token must have at least {MIN_TOKEN_LENGTH} printable ASCII characters and no space"
-        )
-    return token

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from idleband.service.problems import REASON
+from idleband.service.tokens import TOKEN
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)  # seconds; upper limits of the histogram
 STREAMS = ("/watch", "/playground/run")  # responses that last as long as the client stays: counted, not timed
@@ -49,4 +50,5 @@ class RequestMetrics:
         self.histogram[bisect_left(BUCKETS, seconds)] += 1
         if status >= 400:
             fields = {"method": method, "path": path, "status": status, "reason": scope.get(REASON, "")}
-            log.warning("request refused", extra={**fields, "ms": round(seconds * 1e3, 3)})
+            token = {"token": scope[TOKEN].name} if TOKEN in scope else {}
+            log.warning("request refused", extra={**fields, "ms": round(seconds * 1e3, 3), **token})
