@@ -40,6 +40,7 @@ HEADERS = [
     "Authorization: Bearer", "Authorization: Basic \xff", "Range: bytes=0-1", "X: " + "a" * 70_000,
     "A: b\r\n" * 300 + "C: d",
     "Bad Header: 1", ": 1", "X-A:\tb\x0bc", "If-None-Match: *", "Accept-Encoding: *;q=0",
+    "X-Request-Id: " + "a" * 65, "X-Request-Id: \xff\"", "traceparent: 00-" + "0" * 32 + "-" + "1" * 16 + "-01",
     "Sec-Fetch-Site: cross-site", "Cookie: " + ";" * 1000,
 ]  # fmt: skip
 

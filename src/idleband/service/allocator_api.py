@@ -19,6 +19,7 @@ from idleband.allocator.events import Decision, Receipt, Report, StepResult
 from idleband.allocator.settings import CHANGEABLE, MAX_CHANNELS, Settings
 from idleband.errors import ConflictError, InputError, StorageError, counted, shown, unknown
 from idleband.policies.registry import POLICIES
+from idleband.service.histogram import Histogram
 from idleband.service.journal import JournalError
 from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.live_view import LiveView
@@ -78,6 +79,7 @@ class AllocatorApi:
         self._rendered: dict[int, _RenderedView] = {}  # several watchers share one
         self._rendering: dict[int, asyncio.Future[_RenderedView]] = {}
         self._ending = asyncio.Event()
+        self.decision_seconds = Histogram()
 
     def operations(self) -> list[Operation]:
         """Return the operations on allocators."""
@@ -193,10 +195,12 @@ class AllocatorApi:
 
     async def decide(self, request: Request, body: DecideRequest) -> DecideResponse:
         allocator = self._find(request)
+        began = time.perf_counter()
         decision = await self._change(
             allocator, "decide", body.contexts, body.users, body.available, body.states, request_id=body.request_id,
             slot=body.slot, incumbent=body.incumbent,
         )  # fmt: skip
+        self.decision_seconds.add(time.perf_counter() - began)
         self._note_decision(allocator, decision)
         await self._manager.flush()
         return _decide_response(decision, allocator.core.settings.channel_names)
@@ -254,12 +258,14 @@ class AllocatorApi:
         report, decide = body.report, body.decide
         if report is None and decide is None:
             raise InputError("report, decide: one of them must be given, or both")
+        began = time.perf_counter()
         found, checked = await self._change(
             allocator, "step", report and _report_arguments(report), decide and msgspec.structs.asdict(decide)
         )
         if report is not None:
             self._note_report(allocator, report, checked, found.receipt)
         if found.decision is not None:
+            self.decision_seconds.add(time.perf_counter() - began)
             self._note_decision(allocator, found.decision)
         return found
 

@@ -144,7 +144,7 @@ class Service:
         return json_response(health, 200 if works else 503)
 
     async def metrics(self, request: Request) -> Response:
-        text = metrics_text(self.manager, self.request_metrics)
+        text = metrics_text(self.manager, self.request_metrics, self.api.decision_seconds)
         return Response(text, media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from idleband.service.histogram import BUCKETS, Histogram
 from idleband.service.manager import AllocatorManager
-from idleband.service.middleware.request_metrics import BUCKETS, RequestMetrics
+from idleband.service.middleware.request_metrics import RequestMetrics
 
 # Counts of an allocator -> description.
 COUNTS = {
@@ -24,9 +25,10 @@ COUNTS = {
 }
 
 
-def metrics_text(manager: AllocatorManager, requests: RequestMetrics) -> str:
+def metrics_text(manager: AllocatorManager, requests: RequestMetrics, decisions: Histogram) -> str:
     """Return all metrics."""
-    return "".join(f"{line}\n" for line in (*_allocators(manager), *_journal(manager), *_requests(requests)))
+    lines = (*_allocators(manager), *_journal(manager), *_requests(requests), *_durations(manager, requests, decisions))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _head(name: str, kind: str, description: str) -> list[str]:
@@ -57,7 +59,6 @@ def _journal(manager: AllocatorManager) -> Iterator[str]:
     for name, description, value in (
         ("commits", "transactions of the journal", commits.commits),
         ("committed_events", "events in these transactions", commits.committed_events),
-        ("commit_seconds", "duration of these transactions", commits.commit_seconds),
     ):
         yield from _head(f"idleband_{name}_total", "counter", description)
         yield f"idleband_{name}_total {value}"
@@ -69,12 +70,19 @@ def _requests(metrics: RequestMetrics) -> Iterator[str]:
     yield from _head("idleband_requests_total", "counter", "HTTP requests")
     for (method, status), count in sorted(metrics.requests.items()):
         yield f'idleband_requests_total{{method="{method}",status="{status}"}} {count}'
-    yield from _head("idleband_request_seconds", "histogram", "time from a request to the end of its response")
-    total = 0
-    for limit, count in zip(BUCKETS, metrics.histogram, strict=False):
+
+
+def _durations(manager: AllocatorManager, requests: RequestMetrics, decisions: Histogram) -> Iterator[str]:
+    yield from _histogram("request", "time from a request to the end of its response", requests.seconds)
+    yield from _histogram("decision", "time to take a decision, before its commit", decisions)
+    yield from _histogram("commit", "duration of a transaction of the journal", manager.commits.commit_seconds)
+
+
+def _histogram(what: str, description: str, histogram: Histogram) -> Iterator[str]:
+    name, total = f"idleband_{what}_seconds", 0
+    yield from _head(name, "histogram", description)
+    for limit, count in zip((*(f"{limit:g}" for limit in BUCKETS), "+Inf"), histogram.counts, strict=True):
         total += count
-        yield f'idleband_request_seconds_bucket{{le="{limit:g}"}} {total}'
-    total += metrics.histogram[-1]
-    yield f'idleband_request_seconds_bucket{{le="+Inf"}} {total}'
-    yield f"idleband_request_seconds_sum {metrics.seconds}"
-    yield f"idleband_request_seconds_count {total}"
+        yield f'{name}_bucket{{le="{limit}"}} {total}'
+    yield f"{name}_sum {histogram.seconds}"
+    yield f"{name}_count {total}"
