@@ -2,11 +2,11 @@
 
     python studies/upgrade.py SOURCES     a minute; writes studies/upgrade.md
 
-SOURCES is a checkout of the earlier version, such as `git worktree add ../earlier e283da2` makes. Both versions run with the
-packages of this environment. Four clients of the earlier version decide and report; each repeats what is not answered,
-with the same request_id. The earlier service is stopped with SIGTERM, a backup is made, and the present one is started
-on the same folder and port. Then one service of the present version replaces another three times. At the end every
-acknowledged request is repeated, and the journal is verified.
+SOURCES is a checkout of the earlier version, such as `git worktree add ../earlier e283da2` makes. Both versions run with
+the packages of this environment. Four clients of the earlier version decide and report; each repeats what is not
+answered, with the same request_id. The earlier service is stopped with SIGTERM, a backup is made, and the present one
+is started on the same folder and port. Then one service of the present version replaces another three times. At the end
+every acknowledged request is repeated, and the journal is verified.
 """
 
 import json
@@ -29,11 +29,10 @@ SERVE = [
 
 # A client of the earlier version: its package is imported from the earlier sources.
 CLIENT = """
-import json, sys, time
+import json, os, sys, time
 from idleband.service.client import Client
 url, number, stop, K, D = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
 client, done, longest = Client(url, patience=60.0, timeout=5.0), [], 0.0
-import os
 i = 0
 while not os.path.exists(stop):
     i += 1
@@ -138,8 +137,9 @@ def main(sources: Path) -> None:
     version = subprocess.run(revision, capture_output=True, text=True).stdout.strip() or "the earlier version"
     table = "\n".join(f"| {what} | {count} |" for what, count in rows.items())
     text = (
-        f"# Upgrade under load\n\n`python studies/upgrade.py SOURCES`, sources and clients of {version}; one upgrade and"
-        f" {RESTARTS} restarts of the present version, {CLIENTS} clients, MP-LUCB with K = {K}, M = {M}, d = {D}.\n\n"
+        f"# Upgrade under load\n\n`python studies/upgrade.py SOURCES`, sources and clients of {version}; one upgrade"
+        f" and {RESTARTS} restarts of the present version, {CLIENTS} clients, MP-LUCB with K = {K}, M = {M},"
+        f" d = {D}.\n\n"
         f"| | |\n|---|---|\n{table}\n"
     )
     print(text, backup.partition("(")[2].rstrip(")"), verified.partition("(")[2].rstrip(")"), *errors[:5], sep="\n")
