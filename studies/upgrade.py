@@ -2,7 +2,7 @@
 
     python studies/upgrade.py SOURCES     a minute; writes studies/upgrade.md
 
-SOURCES is a checkout of the earlier version, such as `git worktree add ../earlier e283da2` makes. Both versions run with
+SOURCES is a checkout of the earlier version, such as `git worktree add ../earlier e283da2` makes. Both versions use
 the packages of this environment. Four clients of the earlier version decide and report; each repeats what is not
 answered, with the same request_id. The earlier service is stopped with SIGTERM, a backup is made, and the present one
 is started on the same folder and port. Then one service of the present version replaces another three times. At the end
