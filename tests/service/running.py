@@ -139,10 +139,11 @@ class InThread(Caller):
         limits: Limits | None = None,
         port: int = 0,
         traces: dict[str, OfferedTrace] | None = None,
+        tracing: Any = None,
         **allocators: Settings,
     ) -> None:
         tokens = tokens if token is None else Tokens.single(token)
-        self.service = Service(folder, tokens=tokens, limits=limits, traces=traces)
+        self.service = Service(folder, tokens=tokens, limits=limits, traces=traces, tracing=tracing)
         for name, one in (allocators or {"main": settings()}).items():
             self.service.open(name, one)
         self.token = token

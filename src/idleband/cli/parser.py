@@ -194,6 +194,10 @@ def _add_serve(commands: Any) -> None:
         metavar="FILE",
         help="file with the token that clients must send, or with lines of NAME ROLE TOKEN",
     )
+    serve.add_argument(
+        "--telemetry", metavar="URL",
+        help="collector of OpenTelemetry to which traces are sent, such as http://localhost:4318 (default: none)",
+    )  # fmt: skip
     serve.add_argument("--body", metavar="BYTES", default=str(4 * 2**20), help="largest request body (default 4 MiB)")
     serve.add_argument(
         "--rate", metavar="N", default="20000", help="requests per second from one address, at most (default 20000)"

@@ -34,6 +34,7 @@ def serve(options: argparse.Namespace) -> None:
         ),
         station=options.station,
         traces=tuple(options.trace),
+        telemetry=options.telemetry,
         pace=validation.whole(options.pace, "--pace", 1, 10**6),
     )
     run_service(where, options.name, _allocator_settings(options))

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -38,6 +38,9 @@ from idleband.service.playground_settings import OfferedTrace
 from idleband.service.problems import encode, unknown_path
 from idleband.service.tokens import PUBLIC, READ, REFRESH_INTERVAL, Tokens
 
+if TYPE_CHECKING:
+    from idleband.service.tracing import Tracing
+
 PAGES = Path(__file__).parent / "page"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -55,6 +58,7 @@ class Service:
         limits: Limits | None = None,
         hosts: tuple[str, ...] = LOOPBACK,
         traces: Mapping[str, OfferedTrace] | None = None,
+        tracing: "Tracing | None" = None,
     ) -> None:
         self.manager = AllocatorManager(folder)
         self.limits = limits or Limits()
@@ -75,7 +79,12 @@ class Service:
         )
         starlette.router.redirect_slashes = False
         direct = DirectRoutes(starlette, [one for one in operations if one.every_slot], self.limits.body)
-        self.request_metrics = RequestMetrics(self._protected(direct, tokens, hosts))
+        checked = self._protected(direct, tokens, hosts)
+        self._tracing = tracing
+        if tracing is not None:
+            checked = tracing.middleware(checked)
+            tracing.trace_commits(self.manager.commits)
+        self.request_metrics = RequestMetrics(checked)
         self.app: ASGIApp = self.request_metrics
 
     def _protected(self, app: ASGIApp, tokens: Tokens | None, hosts: tuple[str, ...]) -> ASGIApp:
@@ -120,6 +129,8 @@ class Service:
                 self.manager.close()
             except JournalError as error:  # acknowledged events are durable and are replayed at the next start
                 log.error("journal not closed", extra={"reason": str(error)})
+            if self._tracing is not None:
+                self._tracing.close()
             slots = {name: allocator.core.slot for name, allocator in self.manager.allocators.items()}
             log.info("service stopped", extra={"slots": slots})
 

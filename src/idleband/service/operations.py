@@ -17,6 +17,8 @@ EVENT_STREAM = "text/event-stream"
 NAMES = "/v1/allocators/"  # beginning of the paths of one allocator
 ALLOCATOR = f"{NAMES}{{name}}"
 
+OPERATION = "idleband.operation"  # key in a scope: method and path of the operation, for traces
+
 _Respond = Callable[[Request], Awaitable[Response]]
 
 
@@ -87,9 +89,10 @@ def endpoint(operation: Operation, max_body: int) -> _Respond:
     """Return the function that starlette calls for an operation."""
     handler, body_size = operation.handler, operation.body_size or (lambda _: BodySize(max_body, max_body))
     decode = None if operation.body is None else body_decoder(operation.body)
-    role = operation.role
+    role, name = operation.role, f"{operation.method} {operation.path}"
 
     async def respond(request: Request) -> Response:
+        request.scope[OPERATION] = name
         try:
             token = request.scope.get(TOKEN)
             if token is not None and token.role < role:

@@ -1,12 +1,14 @@
 """Running of the service: data folder, socket, logs, signals."""
 
 import contextlib
+import re
 import signal
 import socket
 import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -21,6 +23,9 @@ from idleband.service.manager import check_name
 from idleband.service.playground_settings import offered_traces
 from idleband.service.simulated_station import Faults, SimulatedStation, station_scenario
 from idleband.service.tokens import OPERATE, Tokens
+
+if TYPE_CHECKING:
+    from idleband.service.tracing import Tracing
 
 DEFAULT_NAME = "main"  # of the allocator
 NO_ALLOCATOR = "has no allocator yet; give --policy, --channels and --users"
@@ -38,6 +43,7 @@ class ServeOptions:
     station: str | None = None  # scenario or trace file that a simulated base station plays
     pace: float = 10.0  # slots per second of the simulated base station
     traces: tuple[str, ...] = ()  # trace files that the playground offers
+    telemetry: str | None = None  # address of a collector of OpenTelemetry
 
 
 def serve(options: ServeOptions, name: str | None, settings: Settings | None) -> None:
@@ -51,12 +57,15 @@ def serve(options: ServeOptions, name: str | None, settings: Settings | None) ->
     if options.station is not None and settings is not None:
         station_scenario(options.station, settings)
     traces = offered_traces(options.traces)
+    tracing = _tracing(options.telemetry)
     if settings is None and not (options.data.is_dir() and any(options.data.iterdir())):  # perhaps a misspelt name
         raise InputError(f"{options.data}: {NO_ALLOCATOR}")
     log_writer = log_as_json()
     with contextlib.closing(listen(options.host, options.port)) as listening:  # before the data folder is created
         hosts = (*LOOPBACK, options.host)
-        service = Service(options.data, tokens=options.tokens, limits=options.limits, hosts=hosts, traces=traces)
+        service = Service(
+            options.data, tokens=options.tokens, limits=options.limits, hosts=hosts, traces=traces, tracing=tracing
+        )
         try:
             _open_allocators(service, options, name, settings)
         except BaseException:
@@ -66,6 +75,18 @@ def serve(options: ServeOptions, name: str | None, settings: Settings | None) ->
             _run(service, options, name or DEFAULT_NAME, listening)
         finally:
             log_writer.flush()
+
+
+def _tracing(url: str | None) -> "Tracing | None":
+    if url is None:
+        return None
+    if not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", url):
+        raise InputError(f"--telemetry {url}: must be like http://localhost:4318")
+    try:
+        from idleband.service.tracing import Tracing
+    except ImportError:
+        raise InputError("--telemetry: needs opentelemetry; pip install 'idleband[telemetry]'") from None
+    return Tracing.to(url)
 
 
 def _open_allocators(service: Service, options: ServeOptions, name: str | None, settings: Settings | None) -> None:
