@@ -34,7 +34,7 @@ class JsonFormatter(logging.Formatter):
             **{key: _cut(value) for key, value in vars(record).items() if key not in STANDARD_FIELDS},
         }
         if identifier := HTTP_REQUEST_ID.get():
-            fields["http_request_id"] = identifier
+            fields["http_request_id"] = identifier.decode()
         if record.exc_info:
             error = self.formatException(record.exc_info)
             fields["error"] = error if len(error) <= MAX_ERROR else f"...{error[-MAX_ERROR:]}"

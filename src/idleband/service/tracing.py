@@ -58,7 +58,7 @@ class Tracing:
             attributes: dict[str, Any] = {
                 "http.request.method": scope["method"],
                 "url.path": scope["path"],
-                "idleband.http_request_id": HTTP_REQUEST_ID.get(),
+                "idleband.http_request_id": HTTP_REQUEST_ID.get().decode(),
             }
             with self._tracer.start_as_current_span(
                 scope["method"], self._propagator.extract(carrier), SpanKind.SERVER, attributes

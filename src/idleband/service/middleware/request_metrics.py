@@ -38,7 +38,7 @@ class RequestMetrics:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", identifier.encode())]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", identifier)]
             await send(message)
 
         try:
