@@ -14,16 +14,25 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from idleband import validation
 from idleband.allocator.core import AllocatorCore
 from idleband.allocator.events import Decision, Receipt, Report, StepResult
 from idleband.allocator.settings import CHANGEABLE, MAX_CHANNELS, Settings
-from idleband.errors import ConflictError, InputError, StorageError, counted, shown, unknown
+from idleband.errors import (
+    ConflictError,
+    IdlebandError,
+    InputError,
+    StorageError,
+    UnknownRequestError,
+    counted,
+    shown,
+    unknown,
+)
 from idleband.policies.registry import POLICIES
 from idleband.service.histogram import Histogram
-from idleband.service.journal import JournalError
 from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.live_view import LiveView
-from idleband.service.manager import AllocatorManager, prepare
+from idleband.service.manager import AllocatorManager, Size, prepare
 from idleband.service.messages import (
     AllocatorChange,
     AllocatorList,
@@ -54,7 +63,7 @@ WATCH_INTERVAL = 0.25  # seconds between two views of a stream, at least
 KEEPALIVE_INTERVAL = 15.0  # seconds without a change after which a stream sends a comment
 MAX_SLOT_SECONDS, TRIAL_SLOTS = 1.0, 2  # time that a new allocator may take per slot; slots in which it is measured
 
-_UNKNOWN = {404: "unknown allocator or unknown request_id"}
+_UNKNOWN = {404: "unknown allocator or unknown request_id", 500: "the allocator is damaged in the journal"}
 _CONFLICT = {**_UNKNOWN, 409: "the request contradicts an earlier one, or one that is not kept any more"}
 
 _DECIDE_CONFLICT = {**_CONFLICT, 409: f"{_CONFLICT[409]}, or slot is too far from the last one"}
@@ -62,6 +71,7 @@ _DECIDE_CONFLICT = {**_CONFLICT, 409: f"{_CONFLICT[409]}, or slot is too far fro
 _CHANGE_CONFLICT = {**_UNKNOWN, 409: "another allocator has the name, or this one has another number"}
 _NUMBER = {"number": "refuse the request if the allocator of this name has another number"}
 
+MAX_LISTED = 1000  # names of allocators in one response
 MAX_STEPS_VALUES = 200_000  # of a request for several allocators, which are decoded in some 10 ms
 
 log = logging.getLogger("idleband.service")
@@ -74,7 +84,7 @@ class AllocatorApi:
     def __init__(self, manager: AllocatorManager) -> None:
         self._manager = manager
         # By numbers of allocators, which stay the same when these are renamed.
-        self.views = {allocator.number: _new_view(allocator) for allocator in manager.allocators.values()}
+        self.views: dict[int, LiveView] = {}  # of open allocators of which something was shown or changed
         self._logged_failures: dict[int, str] = {}  # failures of policies that were logged
         self._rendered: dict[int, _RenderedView] = {}  # several watchers share one
         self._rendering: dict[int, asyncio.Future[_RenderedView]] = {}
@@ -86,7 +96,12 @@ class AllocatorApi:
         root, one = "/v1/allocators", "/v1/allocators/{name}"
         return [
             Operation(
-                "GET", root, self.list_allocators, "List the names of all allocators", response=AllocatorList,
+                "GET", root, self.list_allocators, "List the names of allocators, in alphabetical order",
+                response=AllocatorList, errors={400: f"limit is not a whole number from 1 to {MAX_LISTED}"},
+                optional_query={
+                    "after": "name after which the list begins; default: it begins with the first one",
+                    "limit": f"number of names, at most {MAX_LISTED} and by default {MAX_LISTED}",
+                },
                 role=READ,
             ),
             Operation(
@@ -145,56 +160,79 @@ class AllocatorApi:
 
     def open(self, name: str, settings: Settings, core: AllocatorCore | None = None) -> JournaledAllocator:
         """Return the allocator of this name; create it if there is none, with this core if it is given."""
-        allocator = self._manager.open(name, settings, core)
-        self.views.setdefault(allocator.number, _new_view(allocator))
-        return allocator
+        return self._manager.open(name, settings, core)
+
+    def closed(self, number: int) -> None:
+        """Forget what is shown of an allocator that was closed."""
+        self.views.pop(number, None)
+        self._rendered.pop(number, None)
+
+    def _view_of(self, allocator: JournaledAllocator) -> LiveView:
+        view = self.views.get(allocator.number)
+        if view is None:
+            view = _new_view(allocator)
+            if allocator in self._manager.open_allocators:  # otherwise it was deleted meanwhile
+                self.views[allocator.number] = view
+        return view
 
     def end_streams(self) -> None:
         """End the streams of all clients that watch an allocator."""
         self._ending.set()
 
-    def _find(self, request: Request) -> JournaledAllocator:
+    async def _find(self, request: Request) -> JournaledAllocator:
         self._check_journal()
-        return self._named(request)
+        return await self._opened(request.path_params["name"])
 
     def _check_journal(self) -> None:
         if not self._manager.recover():
             detail = f"{self._manager.failure}; nothing is acknowledged until it can be written"
             raise HTTPProblem(503, detail, {"Retry-After": "1"})
 
-    def _named(self, request: Request) -> JournaledAllocator:
-        return self._allocator(request.path_params["name"])
-
-    def _allocator(self, name: str) -> JournaledAllocator:
-        allocator = self._manager.allocators.get(name)
-        if allocator is None:
-            raise HTTPProblem(404, f"allocator {name!r}: does not exist")
-        return allocator
+    async def _opened(self, name: str) -> JournaledAllocator:
+        """Return an allocator, opened if necessary."""
+        allocator = self._manager.find(name)
+        if allocator is not None:
+            return allocator
+        if name not in self._manager.allocators:
+            raise _unknown_allocator(name)
+        try:
+            return await self._manager.opened(name)
+        except InputError as error:  # what the journal contains is not a mistake of the client
+            raise HTTPProblem(500, f"allocator {name}: cannot be opened: {error}") from None
 
     # --- sizes of bodies ---------------------------------------------------------------------------------------------
 
     def _decide_size(self, request: Request) -> BodySize:
-        return _body_sizes(self._named(request)).decide
+        return self._sizes(request).decide
 
     def _report_size(self, request: Request) -> BodySize:
-        return _body_sizes(self._named(request)).report
+        return self._sizes(request).report
 
     def _step_size(self, request: Request) -> BodySize:
-        return _body_sizes(self._named(request)).step
+        return self._sizes(request).step
 
     def _steps_size(self, request: Request) -> BodySize:
         """Return the size of a step of each allocator."""
-        sizes = [_body_sizes(allocator).step for allocator in self._manager.allocators.values()]
+        manager = self._manager
+        sizes = [_body_sizes(size).step.times(count) for size, count in manager.counts_by_size.items()]
         max_values = min(MAX_STEPS_VALUES, BASE_VALUES + sum(size.max_values for size in sizes))
         return BodySize(BASE_BYTES + sum(size.max_bytes for size in sizes), max_values, " for these allocators")
 
     def _channels_size(self, request: Request) -> BodySize:
-        return _body_sizes(self._named(request)).channels
+        return self._sizes(request).channels
+
+    def _sizes(self, request: Request) -> "_BodySizes":
+        """Return the sizes for the allocator of a request, which need not be open."""
+        name = request.path_params["name"]
+        size = self._manager.size_of(name)
+        if size is None:
+            raise _unknown_allocator(name)
+        return _body_sizes(size)
 
     # --- decide and report -------------------------------------------------------------------------------------------
 
     async def decide(self, request: Request, body: DecideRequest) -> DecideResponse:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         began = time.perf_counter()
         decision = await self._change(
             allocator, "decide", body.contexts, body.users, body.available, body.states, request_id=body.request_id,
@@ -206,14 +244,14 @@ class AllocatorApi:
         return _decide_response(decision, allocator.core.settings.channel_names)
 
     async def report(self, request: Request, body: ReportRequest) -> ReportResponse:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         found, report = await self._change(allocator, "step", _report_arguments(body), None)
         self._note_report(allocator, body, report, found.receipt)
         await self._manager.flush()
         return _report_response(found.receipt)
 
     async def step(self, request: Request, body: StepRequest) -> StepResponse:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         found = await self._step(allocator, body)
         await self._manager.flush()
         return StepResponse(*_step_responses(allocator, found))
@@ -228,7 +266,7 @@ class AllocatorApi:
         results: dict[int, StepOutcome] = {}
         in_threads: dict[int, asyncio.Task[StepOutcome]] = {}
         for i, item in enumerate(body.steps):
-            allocator = self._manager.allocators.get(item.name)
+            allocator = self._manager.find(item.name)
             if allocator is not None and allocator.thread is not None:
                 in_threads[i] = asyncio.create_task(self._outcome(item))
                 in_threads[i].add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -245,7 +283,7 @@ class AllocatorApi:
     async def _outcome(self, item: NamedStepRequest) -> StepOutcome:
         """Apply a step; return the answer, or why it was refused."""
         try:
-            allocator = self._allocator(item.name)
+            allocator = await self._opened(item.name)
             return StepOutcome(*_step_responses(allocator, await self._step(allocator, item)))
         except StorageError:  # of all steps
             raise
@@ -271,8 +309,8 @@ class AllocatorApi:
 
     def _note_decision(self, allocator: JournaledAllocator, decision: Decision) -> None:
         """Show a decision on the page."""
-        view = self.views.get(allocator.number)  # None: it was deleted meanwhile
-        if view is not None and decision.slot > view.slot:
+        view = self._view_of(allocator)
+        if decision.slot > view.slot:
             view.decided(decision)
         self._log_policy_failure(allocator)
 
@@ -280,15 +318,15 @@ class AllocatorApi:
         self, allocator: JournaledAllocator, body: ReportRequest, report: Report | None, receipt: Receipt
     ) -> None:
         """Show a report on the page; log a late one."""
-        view = self.views.get(allocator.number)
-        if report is not None and view is not None:
-            view.reported(report, receipt, body.reference)
+        if report is not None:
+            self._view_of(allocator).reported(report, receipt, body.reference)
         self._log_policy_failure(allocator)
         if receipt.late:
             log.info("late report", extra={"allocator": allocator.name, "request_id": body.request_id})
 
     async def _change(self, allocator: JournaledAllocator, operation: str, *arguments: Any, **options: Any) -> Any:
         """Carry out an operation of the manager on an allocator, in its thread if it has one."""
+        self._view_of(allocator)  # begins before the change
         if allocator.thread is not None:
             method = getattr(allocator, operation)
             return await self._manager.change(allocator, lambda: method(*arguments, **options))
@@ -307,36 +345,29 @@ class AllocatorApi:
             if failure:
                 log.error("policy out of service", extra={"allocator": allocator.name, "reason": failure})
 
-    def _steered(self, allocator: JournaledAllocator) -> None:
-        """Show on the page that an allocator changed."""
-        view = self.views.get(allocator.number)
-        if view is not None:
-            view.patience = allocator.core.settings.patience
-            view.steered()
-
     # --- operators ---------------------------------------------------------------------------------------------------
 
     async def vacate(self, request: Request, body: ChannelList) -> VacatedResponse:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         leave = await self._change(allocator, "vacate", body.channels)
         await self._manager.flush()
-        self._steered(allocator)
+        self._view_of(allocator).steered()
         return VacatedResponse(list(leave), list(allocator.core.vacated))
 
     async def restore(self, request: Request, body: ChannelList) -> VacatedResponse:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         await self._change(allocator, "restore", body.channels)
         await self._manager.flush()
-        self._steered(allocator)
+        self._view_of(allocator).steered()
         return VacatedResponse([], list(allocator.core.vacated))
 
     async def reset(self, request: Request) -> AllocatorStatus:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         if allocator.core.policy_failure:  # a policy in service keeps what it has learned, so a repeat does no harm
             await self._change(allocator, "reset")
             self._log_policy_failure(allocator)
         await self._manager.flush()
-        self._steered(allocator)
+        self._view_of(allocator).steered()
         return await _status(allocator)
 
     async def create(self, request: Request, body: NewAllocator) -> AllocatorStatus:
@@ -350,10 +381,11 @@ class AllocatorApi:
             await asyncio.to_thread(_check_speed, settings)
             core = await asyncio.to_thread(prepare, name, settings)
             return await _status(self.open(name, settings, core))
+        await self._opened(name)
         return await _status(self.open(name, settings))
 
     async def change(self, request: Request, body: AllocatorChange) -> AllocatorStatus:
-        allocator = self._find_numbered(request)
+        allocator = await self._find_numbered(request)
         given = msgspec.to_builtins(body)  # without the fields that are not given
         if not given:
             raise InputError(f"body: has no field; must have one of name, {', '.join(CHANGEABLE)}")
@@ -361,24 +393,25 @@ class AllocatorApi:
         present = allocator.core.settings
         if given.get("deadline", 0) is None and present.deadline is not None:
             await asyncio.to_thread(_check_speed, present.changed({"deadline": None}))
-            allocator = self._find_numbered(request)
+            allocator = await self._find_numbered(request)
         await self._manager.rename_or_change(allocator, name, given)
         log.info("allocator changed", extra={"allocator": name, "number": allocator.number, "change": body})
-        self._steered(allocator)
+        view = self._view_of(allocator)
+        view.patience = allocator.core.settings.patience
+        view.steered()
         return await _status(allocator)
 
     async def delete(self, request: Request) -> DeletedResponse:
-        allocator = self._find_numbered(request)
+        allocator = await self._find_numbered(request)
         await self._manager.delete(allocator)
         found = DeletedResponse(allocator.name, allocator.number, allocator.core.slot)
-        for by_number in (self.views, self._rendered, self._logged_failures):
-            by_number.pop(allocator.number, None)
+        self._logged_failures.pop(allocator.number, None)
         log.info("allocator deleted", extra={"allocator": found.name, "number": found.number, "slot": found.slot})
         return found
 
-    def _find_numbered(self, request: Request) -> JournaledAllocator:
+    async def _find_numbered(self, request: Request) -> JournaledAllocator:
         """Return the allocator of a request, which may also give its number."""
-        allocator = self._find(request)
+        allocator = await self._find(request)
         number = request.query_params.get("number")
         if number is not None and not (number.isascii() and number.isdecimal() and len(number) < 20):
             raise InputError(f"number = {shown(number)}: must be the number in the status of the allocator")
@@ -389,15 +422,18 @@ class AllocatorApi:
     # --- status ------------------------------------------------------------------------------------------------------
 
     async def list_allocators(self, request: Request) -> AllocatorList:
-        return AllocatorList(list(self._manager.allocators))
+        after, limit = request.query_params.get("after", ""), request.query_params.get("limit", str(MAX_LISTED))
+        count = validation.whole(limit, "limit", 1, MAX_LISTED)
+        names = sorted(name for name in self._manager.allocators if name > after)
+        return AllocatorList(names[:count], names[count - 1] if len(names) > count else UNSET)
 
     async def status(self, request: Request) -> AllocatorStatus:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         await self._manager.flush()
         return await _status(allocator)
 
     async def explain(self, request: Request) -> ExplainResponse:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         request_id = request.query_params.get("request_id")
         if not request_id:
             raise InputError("request_id: must be given, as in explain?request_id=...")
@@ -407,47 +443,53 @@ class AllocatorApi:
 
     async def watch(self, request: Request) -> Response:
         """Send what the page shows whenever it has changed."""
-        allocator = self._find(request)
-        name, number = allocator.name, allocator.number
-        token = request.scope.get(TOKEN)
+        allocator = await self._find(request)
+        name, number, token = allocator.name, allocator.number, request.scope.get(TOKEN)
 
         async def stream() -> AsyncIterator[bytes]:
             seen, quiet = -1, 0.0
-            while not (self._ending.is_set() or (token is not None and token.revoked)):
-                try:
-                    view = await self._view(name, number)
-                except (KeyError, JournalError):  # it was deleted or renamed; or restored, and the client asks again
-                    return
-                if view.changes != seen:
-                    seen, quiet = view.changes, 0.0
-                    yield view.event
-                elif quiet >= KEEPALIVE_INTERVAL:
-                    quiet = 0.0
-                    yield b": no change\n\n"
-                quiet += WATCH_INTERVAL
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._ending.wait(), WATCH_INTERVAL)
+            with self._manager.holding(name):
+                while not (self._ending.is_set() or (token is not None and token.revoked)):
+                    try:
+                        view = await self._view(name, number)
+                    except IdlebandError:  # deleted, renamed, or restored from the journal: the client may ask again
+                        return
+                    if view.changes != seen:
+                        seen, quiet = view.changes, 0.0
+                        yield view.event
+                    elif quiet >= KEEPALIVE_INTERVAL:
+                        quiet = 0.0
+                        yield b": no change\n\n"
+                    quiet += WATCH_INTERVAL
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._ending.wait(), WATCH_INTERVAL)
 
         return StreamingResponse(stream(), media_type=EVENT_STREAM)
 
     async def _view(self, name: str, number: int) -> "_RenderedView":
         """Return what the page shows, rendered again at most twice per interval, however many clients watch."""
-        if self._manager.allocators[name].number != number:
-            raise KeyError(name)
-        last = self._rendered.get(number)
+        last, shown = self._rendered.get(number), self.views.get(number)
         if last is None or (
-            last.changes != self.views[number].changes and time.monotonic() - last.at >= WATCH_INTERVAL / 2
+            (shown is None or last.changes != shown.changes) and time.monotonic() - last.at >= WATCH_INTERVAL / 2
         ):
             rendering = self._rendering.get(number)
             if rendering is None:
                 rendering = self._rendering[number] = asyncio.ensure_future(self._render(name, number))
-                rendering.add_done_callback(lambda done: (self._rendering.pop(number), done.exception()))
+                rendering.add_done_callback(lambda done: self._ended_rendering(number, done))
             last = await asyncio.shield(rendering)  # the client may leave while others wait for it, too
         return last
 
+    def _ended_rendering(self, number: int, task: "asyncio.Future[_RenderedView]") -> None:
+        del self._rendering[number]
+        if not task.cancelled():
+            task.exception()  # the clients may have left
+
     async def _render(self, name: str, number: int) -> "_RenderedView":
-        changes, now = self.views[number].changes, time.monotonic()
-        event = b"data: " + encode(await self._view_data(self._manager.allocators[name])) + b"\n\n"
+        allocator = await self._manager.opened(name)
+        if allocator.number != number:
+            raise UnknownRequestError(f"allocator {name}: was deleted or renamed")
+        changes, now = self._view_of(allocator).changes, time.monotonic()
+        event = b"data: " + encode(await self._view_data(allocator)) + b"\n\n"
         rendered = _RenderedView(changes, now, event)
         if number in self.views:
             self._rendered[number] = rendered
@@ -456,7 +498,7 @@ class AllocatorApi:
     async def _view_data(self, allocator: JournaledAllocator) -> dict[str, Any]:
         found, text = await _read(allocator, lambda: _status_and_explanation(allocator))
         status = _status_message(allocator, found)
-        return {**msgspec.structs.asdict(status), **self.views[allocator.number].view(), "explanation": text}
+        return {**msgspec.structs.asdict(status), **self._view_of(allocator).view(), "explanation": text}
 
 
 class _RenderedView(NamedTuple):
@@ -476,13 +518,13 @@ class _BodySizes(NamedTuple):
     channels: BodySize
 
 
-def _body_sizes(allocator: JournaledAllocator) -> _BodySizes:
-    s = allocator.core.settings
-    return _sizes_for(s.channels, s.users, s.dimension)
+def _unknown_allocator(name: str) -> HTTPProblem:
+    return HTTPProblem(404, f"allocator {name!r}: does not exist")
 
 
 @lru_cache
-def _sizes_for(K: int, M: int, d: int) -> _BodySizes:
+def _body_sizes(size: Size) -> _BodySizes:
+    K, M, d = size.channels, size.users, size.dimension
     what = f" for {counted(K, 'channel')}, {counted(M, 'user')} and dimension {d}"
     decide = BodySize.of(K * max(1, d), 3 * K, what)  # contexts; available, states and incumbent
     report = BodySize.of(0, 3 * M, what)  # rewards, states and perturbations, with the names of channels

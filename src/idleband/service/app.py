@@ -60,8 +60,8 @@ class Service:
         traces: Mapping[str, OfferedTrace] | None = None,
         tracing: "Tracing | None" = None,
     ) -> None:
-        self.manager = AllocatorManager(folder)
         self.limits = limits or Limits()
+        self.manager = AllocatorManager(folder, memory=self.limits.memory, closed=lambda one: self.api.closed(one))
         self.connections = OpenConnections(self.limits)
         self.api = AllocatorApi(self.manager)
         self.playground = Playground(traces)
@@ -116,10 +116,10 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        allocators = self.manager.allocators
         self.manager.start(asyncio.get_running_loop())
         refreshing = asyncio.create_task(self._refresh_tokens())
-        log.info("service started", extra={"allocators": len(allocators), "journal": self.manager.journal.place})
+        number, place = len(self.manager.allocators), self.manager.journal.place
+        log.info("service started", extra={"allocators": number, "journal": place})
         try:
             yield
         finally:
@@ -131,7 +131,7 @@ class Service:
                 log.error("journal not closed", extra={"reason": str(error)})
             if self._tracing is not None:
                 self._tracing.close()
-            slots = {name: allocator.core.slot for name, allocator in self.manager.allocators.items()}
+            slots = {one.name: one.core.slot for one in self.manager.open_allocators}
             log.info("service stopped", extra={"slots": slots})
 
     async def _refresh_tokens(self) -> None:
@@ -147,15 +147,16 @@ class Service:
 
     async def health(self, request: Request) -> Response:
         works = self.manager.recover()
-        failures = {name: one.core.policy_failure for name, one in self.manager.allocators.items()}
+        allocators, opened = self.manager.allocators, self.manager.open_allocators
+        failures = {one.name: one.core.policy_failure for one in opened if one.core.policy_failure}
         health = Health(
-            "ok" if works else "failing", idleband.__version__, len(failures), self.manager.failure or "ok",
-            {name: failure for name, failure in failures.items() if failure},
+            "ok" if works else "failing", idleband.__version__, len(allocators), len(opened),
+            self.manager.failure or "ok", {**self.manager.closed_failures, **failures},
         )  # fmt: skip
         return json_response(health, 200 if works else 503)
 
     async def metrics(self, request: Request) -> Response:
-        text = metrics_text(self.manager, self.request_metrics, self.api.decision_seconds)
+        text = await metrics_text(self.manager, self.request_metrics, self.api.decision_seconds)
         return Response(text, media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:

@@ -238,15 +238,16 @@ class AllocatorStatus(Struct):
     slot: int
     policy_failure: Annotated[str, Meta(description="why the policy is out of service; empty if it is in service")]
     counts: Annotated[
-        dict[str, float], Meta(description="since the allocator was created; repeated: since the service was started")
+        dict[str, float], Meta(description="since the allocator was created; repeated: since it was opened")
     ]
     last: DecideResponse | None
     channel: list[ChannelStatus]
     settings: dict[str, Any]
 
 
-class AllocatorList(Struct):
+class AllocatorList(Struct, omit_defaults=True):
     allocators: list[str]
+    next: Annotated[str, Meta(description="give this as `after` to get further names")] | UnsetType = UNSET
 
 
 class DeletedResponse(Struct):
@@ -264,5 +265,9 @@ class Health(Struct):
     status: Annotated[str, Meta(description="ok or failing")]
     version: str
     allocators: int
+    open: Annotated[int, Meta(description="allocators in memory; the others are opened when they are needed")]
     journal: Annotated[str, Meta(description="ok, or why it cannot be written")]
-    out_of_service: Annotated[dict[str, str], Meta(description="allocators whose fallback decides -> reason")]
+    out_of_service: Annotated[
+        dict[str, str],
+        Meta(description="allocators whose fallback decides -> reason; of those opened since the service was started"),
+    ]

@@ -65,10 +65,7 @@ def _describe(operation: Operation, secured: bool) -> dict[str, Any]:
         "summary": operation.summary,
         "parameters": [_parameter(name, "path") for name in names]
         + [_parameter(name, "query") for name in operation.query]
-        + [
-            {**_parameter(name, "query"), "required": False, "description": description}
-            for name, description in operation.optional_query.items()
-        ],
+        + [_optional_parameter(name, meaning) for name, meaning in operation.optional_query.items()],
         "responses": responses,
         "x-role": ROLES[operation.role],
     }
@@ -88,6 +85,10 @@ def _success_schema(operation: Operation) -> dict[str, Any]:
 
 def _reference(message: type) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{(get_args(message) or (message,))[0].__name__}"}
+
+
+def _optional_parameter(name: str, meaning: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "description": meaning, "schema": {"type": "string"}}
 
 
 def _parameter(name: str, place: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import contextlib
 import re
 import signal
 import socket
+import sys
 import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +18,7 @@ from idleband.errors import ConflictError, InputError
 from idleband.service.app import LOOPBACK, Service
 from idleband.service.client import Client
 from idleband.service.connection import LimitedConnection
+from idleband.service.garbage import SeldomCollection
 from idleband.service.json_log import log_as_json
 from idleband.service.limits import Limits
 from idleband.service.manager import check_name
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from idleband.service.tracing import Tracing
 
 DEFAULT_NAME = "main"  # of the allocator
+# Seconds that a thread may go on while the event loop has something to do. Opening an allocator takes up to 30 ms.
+SWITCH_INTERVAL = 5e-4
+MAX_NAMES = 20  # of allocators that are listed in a line
 NO_ALLOCATOR = "has no allocator yet; give --policy, --channels and --users"
 
 
@@ -90,7 +95,7 @@ def _tracing(url: str | None) -> "Tracing | None":
 
 
 def _open_allocators(service: Service, options: ServeOptions, name: str | None, settings: Settings | None) -> None:
-    allocators = service.manager.allocators
+    allocators = service.manager.allocators  # by name; looking one up opens it
     wanted = name or DEFAULT_NAME
     if settings is not None:
         try:
@@ -100,19 +105,26 @@ def _open_allocators(service: Service, options: ServeOptions, name: str | None, 
     if not (allocators or service.manager.journal.total):  # all may have been deleted; new ones come over HTTP
         raise InputError(f"{options.data}: {NO_ALLOCATOR}")
     if name not in (None, *allocators) or (options.station is not None and wanted not in allocators):
-        has = f"only {', '.join(allocators)}" if allocators else "no allocator"
+        has = f"only {_names(service)}" if allocators else "no allocator"
         raise InputError(f"--name {wanted}: {options.data} has {has}; a new one needs --policy")
+    if wanted in allocators and (name is not None or len(allocators) == 1):
+        _ = allocators[wanted]  # a damaged one is refused now
     if options.station is not None:
         station_scenario(options.station, allocators[wanted].core.settings)
+
+
+def _names(service: Service) -> str:
+    """Return the names of the allocators as text; their number if they are many."""
+    names = list(service.manager.allocators)
+    return ", ".join(names) if len(names) <= MAX_NAMES else f"{len(names)} allocators"
 
 
 def _with_names(settings: Settings, service: Service, options: ServeOptions, name: str) -> Settings:
     """Return the settings with names, if none are given: the stored ones or those of the station's scenario."""
     if settings.channel_names:
         return settings
-    stored = service.manager.allocators.get(name)
-    if stored is not None:
-        return replace(settings, channel_names=stored.core.settings.channel_names)
+    if name in service.manager.allocators:
+        return replace(settings, channel_names=service.manager.allocators[name].core.settings.channel_names)
     if options.station is not None:
         return replace(settings, channel_names=station_scenario(options.station, settings).channel_names)
     return settings
@@ -123,6 +135,7 @@ def _run(service: Service, options: ServeOptions, name: str, listening: socket.s
     url = f"http://{f'[{options.host}]' if ':' in options.host else options.host}:{port}"
     server = new_server(service)
     stop = threading.Event()
+    sys.setswitchinterval(SWITCH_INTERVAL)
     if options.station is not None:
         token = None if options.tokens is None else options.tokens.add_own("station", OPERATE)
         client = Client(url, name, token=token, patience=5.0)
@@ -130,12 +143,13 @@ def _run(service: Service, options: ServeOptions, name: str, listening: socket.s
         station = SimulatedStation(client, station_scenario(options.station, settings), faults=Faults())
         threading.Thread(target=station.run, args=(options.pace, stop), daemon=True).start()
     listening.listen(2048)  # clients may connect as soon as the next line is printed
-    print(f"idleband: serving {', '.join(service.manager.allocators) or 'no allocator'} at {url}", flush=True)
+    print(f"idleband: serving {_names(service) or 'no allocator'} at {url}", flush=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn ends the server on a signal and raises the signal again afterwards, when nothing is left to do.
         signal.signal(number, lambda *_: None)
     try:
-        server.run(sockets=[listening])
+        with SeldomCollection(lambda: service.request_metrics.total):
+            server.run(sockets=[listening])
     finally:
         stop.set()
     if not server.started:
