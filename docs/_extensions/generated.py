@@ -95,12 +95,15 @@ def http() -> Iterator[str]:
     ]
     yield "## Operations\n"
     yield from table(
-        ("operation", "purpose", "body", "response"),
+        ("operation", "purpose", "role", "body", "response"),
         [
-            (f"`{method} {path}`", operation["summary"], structure(operation.get("requestBody")), success(operation))
+            (
+                f"`{method} {path}`", operation["summary"], operation["x-role"],
+                structure(operation.get("requestBody")), success(operation),
+            )
             for method, path, operation in operations
         ],
-    )
+    )  # fmt: skip
     statuses = {
         status: response["description"]
         for _, _, operation in operations

@@ -40,6 +40,7 @@ HEADERS = [
     "Authorization: Bearer", "Authorization: Basic \xff", "Range: bytes=0-1", "X: " + "a" * 70_000,
     "A: b\r\n" * 300 + "C: d",
     "Bad Header: 1", ": 1", "X-A:\tb\x0bc", "If-None-Match: *", "Accept-Encoding: *;q=0",
+    "X-Request-Id: " + "a" * 65, "X-Request-Id: \xff\"", "traceparent: 00-" + "0" * 32 + "-" + "1" * 16 + "-01",
     "Sec-Fetch-Site: cross-site", "Cookie: " + ";" * 1000,
 ]  # fmt: skip
 
@@ -74,6 +75,8 @@ class Mutations:
             headers.append(f"Content-Length: {len(data)}")
         if rng.random() < 0.1:
             method = rng.choice(METHODS)
+            if method == "DELETE":  # the first allocator stays
+                path = path.replace("/main", "/second")
         if rng.random() < 0.1:
             path = rng.choice(PATHS)
         if rng.random() < 0.2:
@@ -112,12 +115,19 @@ class Mutations:
             "rewards": [0, 1],
         }
         channels = {"channels": [rng.randrange(K), "ch1"]}
+        # Another allocator is created, renamed and deleted; only the settings of the first one change.
+        name = rng.choice(("second", "third"))
+        change = {"patience": rng.randint(500, 1000), "deadline": None, "collision_limit": 1.0}
+        rename = {"name": rng.choice(("second", "third")), "channel_names": None, **change}
         return rng.choice(
             [
                 ("POST", f"{V1}/main/decide", decide), ("POST", f"{V1}/main/decide", decide),
                 ("POST", f"{V1}/main/report", report), ("POST", f"{V1}/main/report", report), ("POST", V1, new),
                 ("POST", f"{V1}/main/step", step), ("POST", f"{V1}/main/step", step), ("POST", "/v1/steps", steps),
                 ("POST", f"{V1}/main/vacate", channels), ("POST", f"{V1}/main/restore", channels),
+                ("PATCH", f"{V1}/main", change), ("PATCH", f"{V1}/{name}", rename),
+                ("DELETE", f"{V1}/{name}?number={rng.randint(1, 9)}", None), ("DELETE", f"{V1}/{name}", None),
+                ("POST", V1, {**new, "name": name}), ("POST", f"{V1}/{name}/decide", decide),
                 ("POST", f"{V1}/main/reset", {}), ("GET", f"{V1}/main", None), ("GET", V1, None),
                 ("GET", "/metrics", None), ("GET", f"{V1}/main/explain?request_id={request_id}", None),
                 ("GET", "/health", None),

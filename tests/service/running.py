@@ -26,6 +26,7 @@ from idleband.service.app import Service
 from idleband.service.limits import Limits
 from idleband.service.playground_settings import OfferedTrace
 from idleband.service.serve import listen, new_server
+from idleband.service.tokens import Tokens
 
 K, M, D = 4, 2, 2  # channels, users and dimension of the allocators in these tests
 SIZES = {"channels": K, "users": M, "dimension": D}
@@ -134,12 +135,15 @@ class InThread(Caller):
         folder: Path,
         *,
         token: str | None = None,
+        tokens: Tokens | None = None,
         limits: Limits | None = None,
         port: int = 0,
         traces: dict[str, OfferedTrace] | None = None,
+        tracing: Any = None,
         **allocators: Settings,
     ) -> None:
-        self.service = Service(folder, token=token, limits=limits, traces=traces)
+        tokens = tokens if token is None else Tokens.single(token)
+        self.service = Service(folder, tokens=tokens, limits=limits, traces=traces, tracing=tracing)
         for name, one in (allocators or {"main": settings()}).items():
             self.service.open(name, one)
         self.token = token

@@ -15,6 +15,7 @@ import pytest
 import idleband
 from idleband.service import allocator_api
 from idleband.service.journal import JournalError
+from idleband.service.journaled_allocator import JournaledAllocator
 from tests.allocator.helpers import plain
 from tests.service.running import (
     TIMEOUT,
@@ -423,9 +424,9 @@ def test_watchers_share_one_rendered_view(service: InThread, monkeypatch: pytest
     rendered: list[str] = []
     original = allocator_api.AllocatorApi._view_data
 
-    async def counted(self: allocator_api.AllocatorApi, name: str) -> dict[str, Any]:
-        rendered.append(name)
-        return await original(self, name)
+    async def counted(self: allocator_api.AllocatorApi, allocator: JournaledAllocator) -> dict[str, Any]:
+        rendered.append(allocator.name)
+        return await original(self, allocator)
 
     monkeypatch.setattr(allocator_api.AllocatorApi, "_view_data", counted)
     with contextlib.ExitStack() as stack:

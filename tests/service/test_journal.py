@@ -12,10 +12,11 @@ import pytest
 
 from idleband.allocator.events import Decision, Receipt
 from idleband.errors import InputError
-from idleband.service import sqlite_journal
+from idleband.service import journal_chain
 from idleband.service.journal import DECIDE, REPORT, Event, JournalError, NewSnapshot, Snapshot
+from idleband.service.journal_chain import PART_BYTES
 from idleband.service.manager import AllocatorManager
-from idleband.service.sqlite_journal import FILE_NAME, PART_BYTES, SqliteJournal
+from idleband.service.sqlite_journal import FILE_NAME, SqliteJournal
 from tests.service.running import contexts_of, settings
 
 DECISIONS = 30
@@ -236,7 +237,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "a snapshot's place": ("UPDATE snapshots SET seq = seq - 1", "snapshot of allocator main"),
     "settings": ("UPDATE allocators SET settings = replace(settings, '\"seed\": 0', '\"seed\": 1')", "settings"),
     "a name": ("UPDATE allocators SET name = 'mein'", "settings of allocator 'mein'"),
-    "the format": ("UPDATE about SET format = 3", "format 3"),
+    "the format": ("UPDATE about SET format = 4", "format 4"),
     "the format's row": ("DELETE FROM about", "format None"),
     "a table": ("DROP TABLE events", "events"),
     "all tables of ours": ("ALTER TABLE about RENAME TO other", "was not written by idleband"),
@@ -555,7 +556,7 @@ def test_event_numbers_continue_after_all_events_are_deleted(tmp_path: Path) -> 
 def test_request_ids_of_deleted_decisions_are_kept_in_bounded_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_journal, "GENERATION", 100)
+    monkeypatch.setattr(journal_chain, "GENERATION", 100)
     journal = SqliteJournal(tmp_path)
     journal.add("main", "{}")
     for i in range(20):

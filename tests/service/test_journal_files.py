@@ -108,6 +108,7 @@ DAMAGE: dict[str, tuple[str, list[str]]] = {
     "an allocator": (
         "DELETE FROM allocators WHERE number = 2; UPDATE about SET base = 30",
         ["allocator number 2 is missing, but not its events", "allocator number 2 is missing, but not its chains",
+         "allocator number 2 is missing, but not its name",
          "2 allocators were written, but only 1 can be read"],
     ),
     "an older journal": (

@@ -13,6 +13,7 @@ from idleband.allocator.core import AllocatorCore
 from idleband.allocator.events import Decision, Receipt
 from idleband.allocator.settings import Settings
 from idleband.errors import ConflictError, InputError, UnknownRequestError
+from idleband.service import journaled_allocator
 from idleband.service import manager as manager_module
 from idleband.service.journal import JournalError
 from idleband.service.manager import AllocatorManager
@@ -126,7 +127,7 @@ def test_repeated_requests_get_the_same_decision_while_it_is_kept(tmp_path: Path
             decide(manager, f"r{i}", i + 1)
     slot = allocator.core.slot
     for i in range(50):  # deleted long ago, and never decided again
-        with pytest.raises(ConflictError, match="too old to be kept; nothing is decided again"):
+        with pytest.raises(ConflictError, match="too old to be kept, or of an earlier"):
             decide(manager, f"r{i}", i)
     assert allocator.core.slot == slot
     with pytest.raises(UnknownRequestError):
@@ -244,7 +245,7 @@ def test_other_settings_with_the_same_name_conflict(tmp_path: Path) -> None:
 def test_allocator_too_large_for_a_snapshot_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = AllocatorManager(tmp_path)
     size = manager.open("small", settings()).core.max_snapshot_size
-    monkeypatch.setattr(manager_module, "MAX_STATE_BYTES", size + 100)
+    monkeypatch.setattr(journaled_allocator, "MAX_STATE_BYTES", size + 100)
     manager.open("same", settings(seed=1))
     with pytest.raises(InputError, match=r"allocator big: its state may take \d+\.\d GB; must be at most"):
         manager.open("big", settings(patience=1100))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from idleband.service.histogram import BUCKETS
 from idleband.service.metrics import COUNTS
-from idleband.service.middleware.request_metrics import BUCKETS
 from tests.service.running import InThread, K, in_thread, report_body, settings
 
 Labels = tuple[tuple[str, str], ...]
@@ -118,3 +118,19 @@ def test_histogram_is_cumulative_and_complete(service: InThread) -> None:
     requests = sum(value for (name, _), value in metrics.values.items() if name == "idleband_requests_total")
     assert requests == total  # without streams
     assert metrics.of("idleband_request_seconds_count") < read(service).of("idleband_request_seconds_count")
+
+
+def test_decisions_and_commits_are_timed(service: InThread) -> None:
+    before = read(service)
+    body = report_body(service.decide("timed").data)
+    service.post("/v1/allocators/main/step", {"report": body, "decide": {"request_id": "timed-2"}})
+    service.decide("refused", users=99)
+    after = read(service)
+    grown = {
+        what: after.of(f"idleband_{what}_seconds_count") - before.of(f"idleband_{what}_seconds_count")
+        for what in ("decision", "commit")
+    }
+    assert grown == {"decision": 2, "commit": 2}
+    for what in grown:
+        assert after.of(f"idleband_{what}_seconds_sum") > before.of(f"idleband_{what}_seconds_sum")
+        assert after.of(f"idleband_{what}_seconds_bucket", le="+Inf") == after.of(f"idleband_{what}_seconds_count")

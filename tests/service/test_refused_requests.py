@@ -318,7 +318,7 @@ PATHS = {
     "name of 10,000 characters": ("GET", f"{V1}/" + "a" * 10_000, 404),
     "unknown file": ("GET", "/static/nothing", 404),
     "file outside the folder": ("GET", "/static/..%2fapp.py", 404),
-    "method not allowed": ("DELETE", f"{V1}/main", 405),
+    "method not allowed": ("PUT", f"{V1}/main", 405),
     "decide with GET": ("GET", DECIDE, 405),
     "status with POST": ("POST", f"{V1}/main", 405),
     "explain without request_id": ("GET", f"{V1}/main/explain", 400),

@@ -35,6 +35,7 @@ def document(service: InThread) -> Any:
 STREAMS = ("watch", "playground_run")  # their responses do not end
 WITHOUT_INPUT = ("health", "metrics", "openapi", "list_allocators", "playground_options")
 OF_ONE_ALLOCATOR = ("status", "decide", "report", "step", "explain", "vacate", "restore", "reset")
+LIFE_CYCLE = ("create", "change", "delete")
 
 
 def conforms(document: Any, name: str, mode: GenerationMode, also: Callable[[Any], None]) -> None:
@@ -76,6 +77,16 @@ def test_create_conforms(document: Any, mode: GenerationMode) -> None:
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+@pytest.mark.parametrize("name", ["change", "delete"])
+def test_changes_and_deletions_conform(service: InThread, document: Any, name: str, mode: GenerationMode) -> None:
+    def use_an_allocator_of_its_own(case: Any) -> None:
+        service.within(lambda: service.service.open("deleted", settings()))
+        case.path_parameters = {"name": "deleted"}
+
+    conforms(document, name, mode, use_an_allocator_of_its_own)
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 def test_steps_conform(document: Any, mode: GenerationMode) -> None:
     def use_an_existing_allocator(case: Any) -> None:
         if isinstance(case.body, dict) and isinstance(case.body.get("steps"), list):
@@ -91,7 +102,7 @@ def test_every_operation_is_in_the_document(service: InThread) -> None:
     for operation in service.service.operations():
         assert operation.method.lower() in paths[operation.path]
     described = [one["operationId"] for methods in paths.values() for one in methods.values()]
-    assert sorted(described) == sorted([*STREAMS, *WITHOUT_INPUT, *OF_ONE_ALLOCATOR, "create", "steps"])
+    assert sorted(described) == sorted([*STREAMS, *WITHOUT_INPUT, *OF_ONE_ALLOCATOR, *LIFE_CYCLE, "steps"])
 
 
 def test_errors_of_the_middleware_are_in_the_document(service: InThread) -> None:
@@ -122,6 +133,8 @@ def test_valid_requests_conform(service: InThread, document: Any) -> None:
         ("POST", f"{V1}/{{name}}/restore", {}, {"channels": [1]}),
         ("POST", f"{V1}/{{name}}/reset", {}, None),
         ("GET", f"{V1}/{{name}}", {}, None),
+        ("PATCH", f"{V1}/{{name}}", {}, {"patience": 500}),
+        ("DELETE", f"{V1}/{{name}}", {"number": "1"}, None),
     ):  # fmt: skip
         operation = document[path][method]
         given = {} if body is None else {"body": body, "media_type": "application/json"}

@@ -17,7 +17,6 @@ import pytest
 from idleband import cli
 from idleband.allocator.events import Decision, StepResult
 from idleband.service.client import Client, ServiceError
-from idleband.service.serve import read_token
 from idleband.service.sqlite_journal import FILE_NAME
 from tests.own_policy import MINE
 from tests.service.running import (
@@ -163,39 +162,6 @@ def test_damaged_journal_is_refused_and_left_unchanged(refusal: Any, tmp_path: P
     journal.write_text("Some text,\n" * 1000)
     assert str(Path("data") / FILE_NAME) in refusal("--data", "data", *NEW)
     assert journal.read_text() == "Some text,\n" * 1000
-
-
-# --- the token -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "token",
-    ["", "short", "x" * 15, "with a space in it", "a-tokèn-of-the-tests", "two-lines-of-\ntokens", "a\ttab-of-tests"],
-)  # fmt: skip
-def test_invalid_token_is_refused_and_not_shown(token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "token"
-    file.write_text(token)
-    with pytest.raises(ValueError, match=f"{file}: a token must have") as error:
-        read_token(str(file))
-    assert not token or token not in str(error.value).replace(str(file), "")
-    monkeypatch.setenv("IDLEBAND_TOKEN", token)
-    with pytest.raises(ValueError, match="IDLEBAND_TOKEN: a token must have"):
-        read_token(None)
-
-
-def test_token_is_read_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("IDLEBAND_TOKEN", raising=False)
-    assert read_token(None) is None
-    monkeypatch.setenv("IDLEBAND_TOKEN", "from-the-environment")
-    assert read_token(None) == "from-the-environment"
-    (tmp_path / "token").write_text(f"\n{TOKEN}\n")
-    assert read_token(str(tmp_path / "token")) == TOKEN
-    for wrong in (tmp_path, tmp_path / "none"):
-        with pytest.raises(ValueError, match="--token-file"):
-            read_token(str(wrong))
-    (tmp_path / "binary").write_bytes(b"\xff\xfe" * 20)
-    with pytest.raises(ValueError, match="--token-file"):
-        read_token(str(tmp_path / "binary"))
 
 
 # --- the process -----------------------------------------------------------------------------------------------------

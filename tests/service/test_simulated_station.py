@@ -39,7 +39,7 @@ def test_station_without_faults_equals_a_simulation(service: InThread, client: C
     station = SimulatedStation(client, SCENARIO, seed=3, faults=NO_FAULTS)
     for _ in range(slots):
         station.step()
-    view = service.within(lambda: service.service.api.views["main"].view())
+    view = service.within(lambda: service.service.api.views[1].view())
     # This policy draws no random numbers, so the seed is that of the station.
     result = simulate(SCENARIO, "mp-ucb", horizon=slots, replications=1, seed=3)
     reward = result.reward[0, -1]

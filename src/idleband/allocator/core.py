@@ -336,6 +336,14 @@ class AllocatorCore:
         """Why the policy is out of service and the fallback decides; empty if it is in service."""
         return self.supervisor.failure
 
+    def change_settings(self, settings: Settings) -> None:
+        """Use other settings from now on, which must come from `Settings.changed`.
+
+        Raises PolicyBusyError if the policy still has work to do.
+        """
+        self.supervisor.change_settings(settings)
+        self.settings = settings
+
     def reset(self) -> None:
         """Put the policy back into service in its initial state."""
         self.supervisor.reset()

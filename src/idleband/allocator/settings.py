@@ -34,6 +34,7 @@ MAX_SWITCHING_COST = 1e6
 FEEDBACKS = ("reward", "perturbation")
 
 DERIVED = ("policy", "source")  # fields that are not settings
+CHANGEABLE = ("channel_names", "patience", "deadline", "collision_limit")  # while an allocator exists
 DEFINED_BY_SCENARIO = ("channels", "users", "dimension", "feedback", "rewards", "sensing_errors", "switching_cost")
 
 
@@ -158,6 +159,13 @@ class Settings:
             raise InputError(f"policy {settings.policy}: its file has changed since it was used here; restore the file")
         return settings
 
+    def changed(self, given: Mapping[str, Any]) -> "Settings":
+        """Return settings with other values for some of them: those that do not decide what the state consists of."""
+        for key in given:
+            if key not in CHANGEABLE:
+                raise unchangeable(key)
+        return Settings.restored({**self.to_dict(), **given})
+
     def difference(self, other: "Settings") -> str:
         """Describe the first setting that differs from another's; empty if all are equal."""
         mine, theirs = self.to_dict(), other.to_dict()
@@ -233,6 +241,16 @@ class Settings:
         if self.built_scenario is None or PARAMETERS not in self.configured.policy.knows:
             return None
         return truth_of(self.built_scenario, *path_parameters(self.built_scenario, self.seed, self.replication))
+
+
+def unchangeable(key: str) -> InputError:
+    """Return the error for a setting that an existing allocator keeps, or that does not exist."""
+    if key not in Settings.__dataclass_fields__ or key == "source":
+        return unknown("setting", key[:80], CHANGEABLE)
+    return InputError(
+        f"{key}: cannot be changed, because what the allocator has learned depends on it; can be changed:"
+        f" {', '.join(CHANGEABLE)}"
+    )
 
 
 def _sizes(own: dict[str, Any], contextual: list[str]) -> tuple[int, int, int]:

@@ -100,6 +100,17 @@ class Supervisor:
                 ) from None
             self._pending.popleft()
 
+    def change_settings(self, settings: Settings) -> None:
+        """Use another deadline, or none, from now on."""
+        self.settle()
+        self._settings = settings
+        if settings.deadline is not None and self._worker is None:
+            self._worker = self._new_worker()
+        elif settings.deadline is None and self._worker is not None:
+            self._worker.abandon()
+            self._worker = None
+            self._pending.clear()
+
     def reset(self) -> None:
         """Replace the policy by one in its initial state, and put it into service."""
         if self._worker is not None:  # the thread may hang

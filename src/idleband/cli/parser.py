@@ -189,7 +189,15 @@ def _add_serve(commands: Any) -> None:
         "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1; any other requires a token)"
     )
     serve.add_argument("--port", default="8765", help="port to listen on (default 8765; 0: any free port)")
-    serve.add_argument("--token-file", metavar="FILE", help="file with the token that clients must send")
+    serve.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file with the token that clients must send, or with lines of NAME ROLE TOKEN",
+    )
+    serve.add_argument(
+        "--telemetry", metavar="URL",
+        help="collector of OpenTelemetry to which traces are sent, such as http://localhost:4318 (default: none)",
+    )  # fmt: skip
     serve.add_argument("--body", metavar="BYTES", default=str(4 * 2**20), help="largest request body (default 4 MiB)")
     serve.add_argument(
         "--rate", metavar="N", default="20000", help="requests per second from one address, at most (default 20000)"

@@ -15,15 +15,16 @@ def serve(options: argparse.Namespace) -> None:
     """Start the HTTP service and run until it is stopped."""
     try:
         from idleband.service.limits import Limits, proxy
-        from idleband.service.serve import ServeOptions, read_token
+        from idleband.service.serve import ServeOptions
         from idleband.service.serve import serve as run_service
+        from idleband.service.tokens import read_tokens
     except ImportError as error:
         raise InputError(f"serve: needs {error.name}; pip install 'idleband[serve]'") from None
     where = ServeOptions(
         data=Path(options.data),
         host=options.host,
         port=validation.whole(options.port, "--port", 0, 65535),
-        token=read_token(options.token_file),
+        tokens=read_tokens(options.token_file),
         limits=Limits(
             validation.whole(options.body, "--body", 1000, 2**31),
             validation.whole(options.rate, "--rate", 1, 10**9),
@@ -34,6 +35,7 @@ def serve(options: argparse.Namespace) -> None:
         ),
         station=options.station,
         traces=tuple(options.trace),
+        telemetry=options.telemetry,
         pace=validation.whole(options.pace, "--pace", 1, 10**6),
     )
     run_service(where, options.name, _allocator_settings(options))

@@ -17,18 +17,30 @@ from starlette.responses import Response, StreamingResponse
 from idleband import validation
 from idleband.allocator.core import AllocatorCore
 from idleband.allocator.events import Decision, Receipt, Report, StepResult
-from idleband.allocator.settings import MAX_CHANNELS, Settings
-from idleband.errors import InputError, StorageError, counted, shown, unknown
+from idleband.allocator.settings import CHANGEABLE, MAX_CHANNELS, Settings
+from idleband.errors import (
+    ConflictError,
+    IdlebandError,
+    InputError,
+    StorageError,
+    UnknownRequestError,
+    counted,
+    shown,
+    unknown,
+)
 from idleband.policies.registry import POLICIES
+from idleband.service.histogram import Histogram
 from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.live_view import LiveView
 from idleband.service.manager import AllocatorManager, Size, prepare
 from idleband.service.messages import (
+    AllocatorChange,
     AllocatorList,
     AllocatorStatus,
     ChannelList,
     DecideRequest,
     DecideResponse,
+    DeletedResponse,
     ExplainResponse,
     NamedStepRequest,
     NewAllocator,
@@ -45,6 +57,7 @@ from idleband.service.operations import EVENT_STREAM, Operation
 from idleband.service.problems import HTTPProblem, encode, http_problem, new_problem
 from idleband.service.request_body import BASE_BYTES, BASE_VALUES, BodySize
 from idleband.service.slot_thread import MAX_QUICK_SECONDS
+from idleband.service.tokens import ADMINISTER, OPERATE, READ, TOKEN
 
 WATCH_INTERVAL = 0.25  # seconds between two views of a stream, at least
 KEEPALIVE_INTERVAL = 15.0  # seconds without a change after which a stream sends a comment
@@ -54,6 +67,9 @@ _UNKNOWN = {404: "unknown allocator or unknown request_id", 500: "the allocator 
 _CONFLICT = {**_UNKNOWN, 409: "the request contradicts an earlier one, or one that is not kept any more"}
 
 _DECIDE_CONFLICT = {**_CONFLICT, 409: f"{_CONFLICT[409]}, or slot is too far from the last one"}
+
+_CHANGE_CONFLICT = {**_UNKNOWN, 409: "another allocator has the name, or this one has another number"}
+_NUMBER = {"number": "refuse the request if the allocator of this name has another number"}
 
 MAX_LISTED = 1000  # names of allocators in one response
 MAX_STEPS_VALUES = 200_000  # of a request for several allocators, which are decoded in some 10 ms
@@ -67,11 +83,13 @@ class AllocatorApi:
 
     def __init__(self, manager: AllocatorManager) -> None:
         self._manager = manager
-        self.views: dict[str, LiveView] = {}  # of open allocators of which something was shown or changed
-        self._logged_failures: dict[str, str] = {}  # name -> failure of the policy that was logged
-        self._rendered: dict[str, _RenderedView] = {}  # by name; several watchers share one
-        self._rendering: dict[str, asyncio.Future[_RenderedView]] = {}
+        # By numbers of allocators, which stay the same when these are renamed.
+        self.views: dict[int, LiveView] = {}  # of open allocators of which something was shown or changed
+        self._logged_failures: dict[int, str] = {}  # failures of policies that were logged
+        self._rendered: dict[int, _RenderedView] = {}  # several watchers share one
+        self._rendering: dict[int, asyncio.Future[_RenderedView]] = {}
         self._ending = asyncio.Event()
+        self.decision_seconds = Histogram()
 
     def operations(self) -> list[Operation]:
         """Return the operations on allocators."""
@@ -84,48 +102,59 @@ class AllocatorApi:
                     "after": "name after which the list begins; default: it begins with the first one",
                     "limit": f"number of names, at most {MAX_LISTED} and by default {MAX_LISTED}",
                 },
+                role=READ,
             ),
             Operation(
                 "POST", root, self.create, "Create an allocator; a repeated request returns the existing one",
                 NewAllocator, AllocatorStatus, errors={409: "an allocator of this name has other settings"},
-                body_size=_new_allocator_size,
+                body_size=_new_allocator_size, role=ADMINISTER,
             ),
-            Operation("GET", one, self.status, "Return the status", None, AllocatorStatus, errors=_UNKNOWN),
+            Operation("GET", one, self.status, "Return the status", None, AllocatorStatus, errors=_UNKNOWN, role=READ),
+            Operation(
+                "PATCH", one, self.change, "Change the name or settings of an allocator", AllocatorChange,
+                AllocatorStatus, errors=_CHANGE_CONFLICT, body_size=_new_allocator_size, optional_query=_NUMBER,
+                role=ADMINISTER,
+            ),
+            Operation(
+                "DELETE", one, self.delete, "Delete an allocator with all that it has learned", None, DeletedResponse,
+                errors={**_CHANGE_CONFLICT, 400: "number is not a number"}, optional_query=_NUMBER, role=ADMINISTER,
+            ),
             Operation(
                 "POST", f"{one}/decide", self.decide, "Assign channels in the next slot", DecideRequest, DecideResponse,
-                errors=_DECIDE_CONFLICT, body_size=self._decide_size, every_slot=True,
+                errors=_DECIDE_CONFLICT, body_size=self._decide_size, every_slot=True, role=OPERATE,
             ),
             Operation(
                 "POST", f"{one}/report", self.report, "Report feedback for a decision", ReportRequest, ReportResponse,
-                errors=_CONFLICT, body_size=self._report_size, every_slot=True,
+                errors=_CONFLICT, body_size=self._report_size, every_slot=True, role=OPERATE,
             ),
             Operation(
                 "POST", f"{one}/step", self.step, "Report feedback for a decision and assign channels in the next slot",
                 StepRequest, StepResponse, errors=_DECIDE_CONFLICT, body_size=self._step_size, every_slot=True,
+                role=OPERATE,
             ),
             Operation(
                 "POST", "/v1/steps", self.steps, "Report and decide for several allocators, each by itself",
-                StepsRequest, StepsResponse, body_size=self._steps_size, every_slot=True,
+                StepsRequest, StepsResponse, body_size=self._steps_size, every_slot=True, role=OPERATE,
             ),
             Operation(
                 "GET", f"{one}/explain", self.explain, "Explain a decision", None, ExplainResponse,
-                query=("request_id",), errors={**_UNKNOWN, 400: "request_id is missing"},
+                query=("request_id",), errors={**_UNKNOWN, 400: "request_id is missing"}, role=READ,
             ),
             Operation(
                 "POST", f"{one}/vacate", self.vacate, "Exclude channels from assignment", ChannelList, VacatedResponse,
-                errors=_UNKNOWN, body_size=self._channels_size,
+                errors=_UNKNOWN, body_size=self._channels_size, role=OPERATE,
             ),
             Operation(
                 "POST", f"{one}/restore", self.restore, "Allow vacated channels again", ChannelList, VacatedResponse,
-                errors=_UNKNOWN, body_size=self._channels_size,
+                errors=_UNKNOWN, body_size=self._channels_size, role=OPERATE,
             ),
             Operation(
                 "POST", f"{one}/reset", self.reset, "Restart a policy that is out of service", None, AllocatorStatus,
-                errors=_UNKNOWN,
+                errors=_UNKNOWN, role=OPERATE,
             ),
             Operation(
                 "GET", f"{one}/watch", self.watch, "Follow an allocator: server-sent events", errors=_UNKNOWN,
-                media_type=EVENT_STREAM,
+                media_type=EVENT_STREAM, role=READ,
             ),
         ]  # fmt: skip
 
@@ -133,15 +162,17 @@ class AllocatorApi:
         """Return the allocator of this name; create it if there is none, with this core if it is given."""
         return self._manager.open(name, settings, core)
 
-    def closed(self, name: str) -> None:
+    def closed(self, number: int) -> None:
         """Forget what is shown of an allocator that was closed."""
-        self.views.pop(name, None)
-        self._rendered.pop(name, None)
+        self.views.pop(number, None)
+        self._rendered.pop(number, None)
 
     def _view_of(self, allocator: JournaledAllocator) -> LiveView:
-        view = self.views.get(allocator.name)
+        view = self.views.get(allocator.number)
         if view is None:
-            view = self.views[allocator.name] = _new_view(allocator)
+            view = _new_view(allocator)
+            if allocator in self._manager.open_allocators:  # otherwise it was deleted meanwhile
+                self.views[allocator.number] = view
         return view
 
     def end_streams(self) -> None:
@@ -202,10 +233,12 @@ class AllocatorApi:
 
     async def decide(self, request: Request, body: DecideRequest) -> DecideResponse:
         allocator = await self._find(request)
+        began = time.perf_counter()
         decision = await self._change(
             allocator, "decide", body.contexts, body.users, body.available, body.states, request_id=body.request_id,
             slot=body.slot, incumbent=body.incumbent,
         )  # fmt: skip
+        self.decision_seconds.add(time.perf_counter() - began)
         self._note_decision(allocator, decision)
         await self._manager.flush()
         return _decide_response(decision, allocator.core.settings.channel_names)
@@ -263,12 +296,14 @@ class AllocatorApi:
         report, decide = body.report, body.decide
         if report is None and decide is None:
             raise InputError("report, decide: one of them must be given, or both")
+        began = time.perf_counter()
         found, checked = await self._change(
             allocator, "step", report and _report_arguments(report), decide and msgspec.structs.asdict(decide)
         )
         if report is not None:
             self._note_report(allocator, report, checked, found.receipt)
         if found.decision is not None:
+            self.decision_seconds.add(time.perf_counter() - began)
             self._note_decision(allocator, found.decision)
         return found
 
@@ -305,8 +340,8 @@ class AllocatorApi:
     def _log_policy_failure(self, allocator: JournaledAllocator) -> None:
         """Log once that a policy is out of service."""
         failure = allocator.core.policy_failure
-        if failure != self._logged_failures.get(allocator.name, ""):
-            self._logged_failures[allocator.name] = failure
+        if failure != self._logged_failures.get(allocator.number, ""):
+            self._logged_failures[allocator.number] = failure
             if failure:
                 log.error("policy out of service", extra={"allocator": allocator.name, "reason": failure})
 
@@ -349,6 +384,41 @@ class AllocatorApi:
         await self._opened(name)
         return await _status(self.open(name, settings))
 
+    async def change(self, request: Request, body: AllocatorChange) -> AllocatorStatus:
+        allocator = await self._find_numbered(request)
+        given = msgspec.to_builtins(body)  # without the fields that are not given
+        if not given:
+            raise InputError(f"body: has no field; must have one of name, {', '.join(CHANGEABLE)}")
+        name = given.pop("name", allocator.name)
+        present = allocator.core.settings
+        if given.get("deadline", 0) is None and present.deadline is not None:
+            await asyncio.to_thread(_check_speed, present.changed({"deadline": None}))
+            allocator = await self._find_numbered(request)
+        await self._manager.rename_or_change(allocator, name, given)
+        log.info("allocator changed", extra={"allocator": name, "number": allocator.number, "change": body})
+        view = self._view_of(allocator)
+        view.patience = allocator.core.settings.patience
+        view.steered()
+        return await _status(allocator)
+
+    async def delete(self, request: Request) -> DeletedResponse:
+        allocator = await self._find_numbered(request)
+        await self._manager.delete(allocator)
+        found = DeletedResponse(allocator.name, allocator.number, allocator.core.slot)
+        self._logged_failures.pop(allocator.number, None)
+        log.info("allocator deleted", extra={"allocator": found.name, "number": found.number, "slot": found.slot})
+        return found
+
+    async def _find_numbered(self, request: Request) -> JournaledAllocator:
+        """Return the allocator of a request, which may also give its number."""
+        allocator = await self._find(request)
+        number = request.query_params.get("number")
+        if number is not None and not (number.isascii() and number.isdecimal() and len(number) < 20):
+            raise InputError(f"number = {shown(number)}: must be the number in the status of the allocator")
+        if number is not None and int(number) != allocator.number:
+            raise ConflictError(f"number = {number}: allocator {allocator.name} has number {allocator.number}")
+        return allocator
+
     # --- status ------------------------------------------------------------------------------------------------------
 
     async def list_allocators(self, request: Request) -> AllocatorList:
@@ -373,13 +443,17 @@ class AllocatorApi:
 
     async def watch(self, request: Request) -> Response:
         """Send what the page shows whenever it has changed."""
-        name = (await self._find(request)).name
+        allocator = await self._find(request)
+        name, number, token = allocator.name, allocator.number, request.scope.get(TOKEN)
 
         async def stream() -> AsyncIterator[bytes]:
             seen, quiet = -1, 0.0
             with self._manager.holding(name):
-                while not self._ending.is_set():
-                    view = await self._view(name)
+                while not (self._ending.is_set() or (token is not None and token.revoked)):
+                    try:
+                        view = await self._view(name, number)
+                    except IdlebandError:  # deleted, renamed, or restored from the journal: the client may ask again
+                        return
                     if view.changes != seen:
                         seen, quiet = view.changes, 0.0
                         yield view.event
@@ -392,27 +466,36 @@ class AllocatorApi:
 
         return StreamingResponse(stream(), media_type=EVENT_STREAM)
 
-    async def _view(self, name: str) -> "_RenderedView":
+    async def _view(self, name: str, number: int) -> "_RenderedView":
         """Return what the page shows, rendered again at most twice per interval, however many clients watch."""
-        last, shown = self._rendered.get(name), self.views.get(name)
+        last, shown = self._rendered.get(number), self.views.get(number)
         if last is None or (
             (shown is None or last.changes != shown.changes) and time.monotonic() - last.at >= WATCH_INTERVAL / 2
         ):
-            rendering = self._rendering.get(name)
+            rendering = self._rendering.get(number)
             if rendering is None:
-                rendering = self._rendering[name] = asyncio.ensure_future(self._render(name))
-                rendering.add_done_callback(lambda _: self._rendering.pop(name))
+                rendering = self._rendering[number] = asyncio.ensure_future(self._render(name, number))
+                rendering.add_done_callback(lambda done: self._ended_rendering(number, done))
             last = await asyncio.shield(rendering)  # the client may leave while others wait for it, too
         return last
 
-    async def _render(self, name: str) -> "_RenderedView":
-        changes, now = self._view_of(await self._manager.opened(name)).changes, time.monotonic()
-        event = b"data: " + encode(await self._view_data(name)) + b"\n\n"
-        self._rendered[name] = _RenderedView(changes, now, event)
-        return self._rendered[name]
+    def _ended_rendering(self, number: int, task: "asyncio.Future[_RenderedView]") -> None:
+        del self._rendering[number]
+        if not task.cancelled():
+            task.exception()  # the clients may have left
 
-    async def _view_data(self, name: str) -> dict[str, Any]:
+    async def _render(self, name: str, number: int) -> "_RenderedView":
         allocator = await self._manager.opened(name)
+        if allocator.number != number:
+            raise UnknownRequestError(f"allocator {name}: was deleted or renamed")
+        changes, now = self._view_of(allocator).changes, time.monotonic()
+        event = b"data: " + encode(await self._view_data(allocator)) + b"\n\n"
+        rendered = _RenderedView(changes, now, event)
+        if number in self.views:
+            self._rendered[number] = rendered
+        return rendered
+
+    async def _view_data(self, allocator: JournaledAllocator) -> dict[str, Any]:
         found, text = await _read(allocator, lambda: _status_and_explanation(allocator))
         status = _status_message(allocator, found)
         return {**msgspec.structs.asdict(status), **self._view_of(allocator).view(), "explanation": text}
@@ -512,7 +595,8 @@ def _status_message(allocator: JournaledAllocator, found: dict[str, Any]) -> All
     last = found.pop("last")
     response = None if last is None else _decide_response(Decision(**last), allocator.core.settings.channel_names)
     settings = allocator.core.settings.to_dict()
-    return msgspec.convert({"name": allocator.name, **found, "last": response, "settings": settings}, AllocatorStatus)
+    identity = {"name": allocator.name, "number": allocator.number}
+    return msgspec.convert({**identity, **found, "last": response, "settings": settings}, AllocatorStatus)
 
 
 def _check_speed(settings: Settings) -> None:

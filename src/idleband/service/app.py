@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -36,6 +36,10 @@ from idleband.service.operations import DirectRoutes, Operation, json_response, 
 from idleband.service.playground import Playground
 from idleband.service.playground_settings import OfferedTrace
 from idleband.service.problems import encode, unknown_path
+from idleband.service.tokens import PUBLIC, READ, REFRESH_INTERVAL, Tokens
+
+if TYPE_CHECKING:
+    from idleband.service.tracing import Tracing
 
 PAGES = Path(__file__).parent / "page"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -50,36 +54,45 @@ class Service:
         self,
         folder: Path,
         *,
-        token: str | None = None,
+        tokens: Tokens | None = None,
         limits: Limits | None = None,
         hosts: tuple[str, ...] = LOOPBACK,
         traces: Mapping[str, OfferedTrace] | None = None,
+        tracing: "Tracing | None" = None,
     ) -> None:
         self.limits = limits or Limits()
-        self.manager = AllocatorManager(folder, memory=self.limits.memory, closed=lambda name: self.api.closed(name))
+        self.manager = AllocatorManager(folder, memory=self.limits.memory, closed=lambda one: self.api.closed(one))
         self.connections = OpenConnections(self.limits)
         self.api = AllocatorApi(self.manager)
         self.playground = Playground(traces)
         operations = self.operations()
-        self._document = encode(openapi(operations, idleband.__version__, token is not None))
-        routes: list[Any] = [route(operation, self.limits.body) for operation in operations]
-        routes += [
+        self._document = encode(openapi(operations, idleband.__version__, tokens is not None))
+        self._tokens = tokens
+        self.routes: list[Any] = [route(operation, self.limits.body) for operation in operations]
+        self.routes += [
             Route("/", _page("watch.html")),
             Route("/playground", _page("playground.html")),
             Mount("/static", StaticFiles(directory=PAGES)),
         ]
-        starlette = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: unknown_path})
+        starlette = Starlette(
+            routes=self.routes, lifespan=self._lifespan, exception_handlers={HTTPException: unknown_path}
+        )
         starlette.router.redirect_slashes = False
         direct = DirectRoutes(starlette, [one for one in operations if one.every_slot], self.limits.body)
-        self.request_metrics = RequestMetrics(self._protected(direct, token, hosts))
+        checked = self._protected(direct, tokens, hosts)
+        self._tracing = tracing
+        if tracing is not None:
+            checked = tracing.middleware(checked)
+            tracing.trace_commits(self.manager.commits)
+        self.request_metrics = RequestMetrics(checked)
         self.app: ASGIApp = self.request_metrics
 
-    def _protected(self, app: ASGIApp, token: str | None, hosts: tuple[str, ...]) -> ASGIApp:
+    def _protected(self, app: ASGIApp, tokens: Tokens | None, hosts: tuple[str, ...]) -> ASGIApp:
         """Return the application behind all checks; the last one added is the first to see a request."""
         # Pages need no token: they ask the user for it. Load balancers and links from other sites need none either.
         public = frozenset(["/", "/playground", "/health", *(f"/static/{path.name}" for path in PAGES.iterdir())])
         app = Admission(app, public)
-        app = OriginCheck(app, hosts, public) if token is None else BearerAuthentication(app, token, public)
+        app = OriginCheck(app, hosts, public) if tokens is None else BearerAuthentication(app, tokens, public)
         return SecurityHeaders(ConnectionClose(RateLimit(app, self.limits.rate)))
 
     def operations(self) -> list[Operation]:
@@ -87,10 +100,12 @@ class Service:
         return [
             Operation(
                 "GET", "/health", self.health, "Return whether the service works", None, Health,
-                error_responses={503: Health},
+                error_responses={503: Health}, role=PUBLIC,
             ),
-            Operation("GET", "/metrics", self.metrics, "Return metrics for Prometheus", media_type="text/plain"),
-            Operation("GET", "/openapi.json", self.openapi, "Return this document"),
+            Operation(
+                "GET", "/metrics", self.metrics, "Return metrics for Prometheus", media_type="text/plain", role=READ
+            ),
+            Operation("GET", "/openapi.json", self.openapi, "Return this document", role=READ),
             *self.api.operations(),
             *self.playground.operations(),
         ]  # fmt: skip
@@ -102,18 +117,28 @@ class Service:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self.manager.start(asyncio.get_running_loop())
+        refreshing = asyncio.create_task(self._refresh_tokens())
         number, place = len(self.manager.allocators), self.manager.journal.place
         log.info("service started", extra={"allocators": number, "journal": place})
         try:
             yield
         finally:
+            refreshing.cancel()
             await self.end_streams()
             try:
                 self.manager.close()
             except JournalError as error:  # acknowledged events are durable and are replayed at the next start
                 log.error("journal not closed", extra={"reason": str(error)})
+            if self._tracing is not None:
+                self._tracing.close()
             slots = {one.name: one.core.slot for one in self.manager.open_allocators}
             log.info("service stopped", extra={"slots": slots})
+
+    async def _refresh_tokens(self) -> None:
+        """Read the tokens again whenever their file has changed."""
+        while self._tokens is not None:
+            await asyncio.sleep(REFRESH_INTERVAL)
+            self._tokens.refresh()
 
     async def end_streams(self) -> None:
         """End responses that would last as long as their clients stay."""
@@ -131,7 +156,7 @@ class Service:
         return json_response(health, 200 if works else 503)
 
     async def metrics(self, request: Request) -> Response:
-        text = await metrics_text(self.manager, self.request_metrics)
+        text = await metrics_text(self.manager, self.request_metrics, self.api.decision_seconds)
         return Response(text, media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:

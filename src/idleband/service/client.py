@@ -72,7 +72,7 @@ class Client:
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         self._timeout, self._patience = timeout, patience
-        self._path = f"/v1/allocators/{quote(name, safe='')}"
+        self._name = name
         self._connection: http.client.HTTPConnection | None = None
 
     def decide(
@@ -255,6 +255,55 @@ class Client:
         """Restart the policy if it is out of service."""
         self._post("reset", None)
 
+    def rename(self, name: str) -> None:
+        """Give the allocator another name, under which this client addresses it from then on.
+
+        Parameters
+        ----------
+        name : str
+            The new name; must not be that of another allocator.
+
+        Raises
+        ------
+        ConflictError
+            If another allocator has this name.
+        """
+        self._change({"name": name}, name)
+        self._name = name
+
+    def change(self, **settings: Any) -> dict[str, Any]:
+        """Change settings of the allocator, all that are given or none.
+
+        Parameters
+        ----------
+        **settings
+            Of `channel_names`, `patience`, `deadline` and `collision_limit` those that are to change; None for no
+            channel names, and for no deadline. The other settings of an allocator cannot be changed.
+
+        Returns
+        -------
+        dict
+            The status, as from `status`.
+        """
+        return self._change(settings, self._name)
+
+    def delete(self) -> None:
+        """Delete the allocator with all that it has learned. Its name can be used again afterwards."""
+        number = self.status()["number"]
+        with contextlib.suppress(UnknownRequestError):  # deleted by a request of which the answer was lost
+            self.call("DELETE", f"{self._path}?number={number}")
+
+    def _change(self, change: Mapping[str, Any], name: str) -> dict[str, Any]:
+        number = self.status()["number"]
+        body = {key: _plain(value) for key, value in change.items()}
+        try:
+            found = self.call("PATCH", f"{self._path}?number={number}", body)
+        except UnknownRequestError:  # perhaps it was renamed by a request of which the answer was lost
+            found = self.call("GET", _path(name))
+            if found["number"] != number:
+                raise
+        return dict(found)
+
     def health(self) -> dict[str, Any]:
         """Return the health of the service."""
         return self.call("GET", "/health")
@@ -303,6 +352,10 @@ class Client:
             raise ServiceError(f"{self._address}: {detail}")
         raise _error(status, detail)
 
+    @property
+    def _path(self) -> str:
+        return _path(self._name)
+
     def _post(self, operation: str, body: Any) -> Any:
         return self.call("POST", f"{self._path}/{operation}", body)
 
@@ -317,6 +370,10 @@ class Client:
             if isinstance(found, dict):  # as every response of the service is
                 return response.status, found
         return response.status, {"detail": text.decode(errors="replace")[:200]}
+
+
+def _path(name: str) -> str:
+    return f"/v1/allocators/{quote(name, safe='')}"
 
 
 def _given(body: Mapping[str, Any]) -> dict[str, Any]:

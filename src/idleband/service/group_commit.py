@@ -14,6 +14,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from idleband.service.histogram import Histogram
 from idleband.service.journal import DECIDE, Change, Event, Journal, JournalError
 
 log = logging.getLogger("idleband.service")
@@ -29,7 +30,7 @@ class GroupCommit:
     def __init__(self, journal: Journal) -> None:
         self.failure = ""  # reason of the last failed write; empty while the journal can be written
         self.failed_at = 0.0
-        self.commits, self.committed_events, self.commit_seconds = 0, 0, 0.0
+        self.commits, self.committed_events, self.commit_seconds = 0, 0, Histogram()
         self._journal = journal
         self._writer: _WriterThread | None = None
         self._gathering: asyncio.Future[None] | None = None  # done when the events that gather now are durable
@@ -126,7 +127,7 @@ class GroupCommit:
         if error is None:
             self.commits += 1
             self.committed_events += len(events)
-            self.commit_seconds += seconds
+            self.commit_seconds.add(seconds)
             self._note_written(events)
             writing.set_result(None)
             self._hand_over()

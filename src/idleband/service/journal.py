@@ -6,6 +6,7 @@ before it, so that a missing, older or reordered event is noticed. `sqlite_journ
 """
 
 import hashlib
+import json
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import IO, NamedTuple
 
 from idleband.errors import StorageError
 
-DECIDE, REPORT, LATE, VACATE, RESTORE, RESET = range(6)  # kinds of events
+DECIDE, REPORT, LATE, VACATE, RESTORE, RESET, CHANGE, DELETE = range(8)  # kinds of events
 
 
 class Change(NamedTuple):
@@ -43,14 +44,23 @@ class Event(NamedTuple):
 class Stored(NamedTuple):
     """An allocator as stored in the journal."""
 
-    number: int
-    name: str
-    settings: str
+    number: int  # never used again
+    name: str  # at present
+    settings: str  # at present
+    created: tuple[str, str] | None = None  # the name and the settings when it was created, if it was changed since
+    changed: int = 0  # number of its last CHANGE event, or of its DELETE event; 0 if there is none
+    deleted: bool = False
+
+    @property
+    def first_settings(self) -> str:
+        """The settings when it was created. Events are replayed from these on where there is no snapshot."""
+        return self.settings if self.created is None else self.created[1]
 
     @property
     def checksum(self) -> int:
-        """Checksum of the settings. It stands before that of the first event."""
-        return digest(f"{self.number} {self.name} {self.settings}".encode())
+        """Checksum of the name and the settings when it was created. It stands before that of the first event."""
+        name, settings = self.created or (self.name, self.settings)
+        return digest(f"{self.number} {name} {settings}".encode())
 
 
 class Snapshot(NamedTuple):
@@ -67,6 +77,17 @@ class NewSnapshot(NamedTuple):
     seq: int
     epoch: int  # of the journal when the state was copied; see `Journal.cancel_snapshots`
     write_to: Callable[[IO[bytes]], None]  # serializes the state into a file
+
+
+def change_body(name: str, settings: str) -> bytes:
+    """Return the body of a CHANGE event: the name and the settings that the allocator has from then on."""
+    return json.dumps([name, settings]).encode()
+
+
+def read_change(body: bytes) -> tuple[str, str]:
+    """Return the name and the settings of a CHANGE event."""
+    name, settings = json.loads(body)
+    return name, settings
 
 
 def digest(data: bytes) -> int:
@@ -105,7 +126,7 @@ class Journal(ABC):
 
     @abstractmethod
     def allocators(self) -> list[Stored]:
-        """Return all allocators."""
+        """Return all allocators, with their present names and settings, without those that were deleted."""
 
     @abstractmethod
     def load(self, allocator: Stored, *, complete: bool) -> tuple[Snapshot | None, Iterator[Event]]:
@@ -130,17 +151,25 @@ class Journal(ABC):
 
     @abstractmethod
     def is_expired(self, allocator: int, request_id: str) -> bool:
-        """Return whether a decision with this request_id was deleted because it is old."""
+        """Return whether this request_id was used for a decision that `find_decision` does not find.
+
+        The decision was deleted because it is old, or it belongs to another allocator that had the name of this one at
+        the time: one that was renamed or deleted since. Request_ids outlive deleted allocators for this purpose.
+        """
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def add(self, name: str, settings: str) -> Stored:
-        """Add an allocator."""
+        """Add an allocator. Its name must be that of no other, and its number must never have been used."""
 
     @abstractmethod
     def write(self, events: Sequence[Event]) -> None:
-        """Write events in one transaction; they are durable when this returns. Raises JournalError."""
+        """Write events in one transaction; they are durable when this returns. Raises JournalError.
+
+        A CHANGE event also changes the name and the settings that `allocators` returns. A DELETE event, which is the
+        last one of its allocator, removes the allocator from them, and its snapshot. Both happen in the transaction.
+        """
 
     @abstractmethod
     def write_snapshot(self, snapshot: NewSnapshot, *, considerate: bool = False) -> bool:
@@ -166,7 +195,10 @@ class Journal(ABC):
 
     @abstractmethod
     def maintain(self) -> None:
-        """Do other work that may not delay requests."""
+        """Do other work that may not delay requests.
+
+        Events of deleted allocators are deleted here, in transactions as small as those of `prune`.
+        """
 
     @abstractmethod
     def check_in_place(self) -> None:

@@ -1,18 +1,20 @@
-"""Checks of a SQLite journal: what is damaged, missing or older than the rest, in plain words.
+"""Checks of a journal: what is damaged, missing or older than the rest, in plain words.
+
+They read rows, in whatever database these are stored.
 
 Every check reports through a function. The service raises an InputError at the first fault; `idleband journal verify`
 collects all of them.
 """
 
 import hashlib
-import sqlite3
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from idleband.errors import counted
-from idleband.service.journal import Event, Stored
+from idleband.service.journal import CHANGE, Event, Stored, change_body, digest
 
-FORMAT = 2
+FORMAT = 3
 
 Report = Callable[[str], None]
 
@@ -24,6 +26,32 @@ class Chain(NamedTuple):
     anchor: int  # checksum of the event before it
     last: int  # number of the last event; first - 1 if no event is kept
     head: int  # its checksum
+    changed: int  # number of the last event that changed or deleted the allocator; 0 if there is none
+
+
+class ChangeRow(NamedTuple):
+    """The present name and settings of an allocator that was changed, or that it was deleted."""
+
+    allocator: int
+    name: str | None  # None: it was deleted
+    settings: str
+    seq: int  # number of the event
+
+    @property
+    def checksum(self) -> int:
+        return digest(f"{self.allocator} {self.name} {self.settings} {self.seq}".encode())
+
+
+class NameRow(NamedTuple):
+    """A name that an allocator has or had."""
+
+    name: str
+    allocator: int
+    until: int  # number of the event that took it away; 0 while the allocator has it
+
+    @property
+    def checksum(self) -> int:
+        return digest(f"{self.name} {self.allocator} {self.until}".encode())
 
 
 class SnapshotRow(NamedTuple):
@@ -52,61 +80,117 @@ class StateDigest:
         return int.from_bytes(self._digest.digest(), "little", signed=True)
 
 
-def file_faults(reader: sqlite3.Connection, limit: int) -> Iterator[str]:
-    """Yield what is wrong with the file as a whole. After the first fault nothing else may be readable."""
-    if not reader.execute("SELECT count(*) FROM sqlite_master WHERE name = 'about'").fetchone()[0]:
-        yield "was not written by idleband"
-        return
-    row = reader.execute("SELECT format FROM about").fetchone()
-    found = None if row is None else row[0]
-    if found not in (1, FORMAT):
-        yield f"has format {found!r}; this version reads 1 and {FORMAT}"
-        return
-    for (line,) in reader.execute(f"PRAGMA integrity_check({limit})"):
-        if line != "ok":
-            yield f"is damaged ({' '.join(str(line).split())})"
+class Rows(ABC):
+    """The rows of a journal of the present format. Damaged ones may contain anything."""
+
+    @abstractmethod
+    def allocators(self) -> Iterable[tuple[Any, ...]]:
+        """Return number, name, settings and checksum of each allocator as it was created, by number."""
+
+    @abstractmethod
+    def changes(self) -> Iterable[tuple[Any, ...]]:
+        """Return the fields of `ChangeRow` and the checksum for each allocator that was changed or deleted."""
+
+    @abstractmethod
+    def names(self) -> Iterable[tuple[Any, ...]]:
+        """Return the fields of `NameRow` and the checksum of each of them."""
+
+    @abstractmethod
+    def chain(self, allocator: int) -> tuple[Any, ...] | None:
+        """Return the row of the chain of an allocator, in the order of `Chain`."""
+
+    @abstractmethod
+    def snapshot(self, allocator: int) -> tuple[Any, ...] | None:
+        """Return the row of the snapshot of an allocator, in the order of `SnapshotRow`."""
+
+    @abstractmethod
+    def parts(self, snapshot: int) -> Iterable[Any]:
+        """Return the parts of a snapshot in order."""
+
+    @abstractmethod
+    def events(self, allocator: int, after: int) -> Iterable[tuple[Any, ...]]:
+        """Return the fields of `Event` and the checksum of each event after this number, in order."""
+
+    @abstractmethod
+    def mentioned(self, table: str) -> Iterable[int]:
+        """Return the numbers of the allocators in the table events, chains or snapshots."""
+
+    @abstractmethod
+    def base(self) -> int:
+        """Return the number of events that were written before those in the chains."""
 
 
-def stored_allocators(reader: sqlite3.Connection, report: Report) -> list[Stored]:
-    """Return all allocators; report those whose settings are damaged."""
+def stored_allocators(rows: Rows, report: Report) -> list[Stored]:
+    """Return all allocators that were not deleted; report those whose settings or names are damaged."""
+    return [one for one in all_allocators(rows, report) if not one.deleted]
+
+
+def all_allocators(rows: Rows, report: Report) -> list[Stored]:
+    """Return all allocators, also those that were deleted; report those whose settings or names are damaged."""
     found = []
-    for *row, checksum in reader.execute("SELECT number, name, settings, checksum FROM allocators ORDER BY number"):
+    changes: dict[int, ChangeRow] = {}
+    for *row, checksum in rows.changes():
+        change = ChangeRow(*row)
+        changes[change.allocator] = change
+        if change.checksum != checksum:
+            report(f"the settings of allocator {change.name!r} are damaged")
+    for *row, checksum in rows.allocators():
         stored = Stored(*row)
         if stored.checksum != checksum:
             report(f"the settings of allocator {stored.name!r} are damaged")
+        changed = changes.pop(stored.number, None)
+        if changed is not None and changed.name is None:
+            stored = stored._replace(changed=changed.seq, deleted=True)
+        elif changed is not None:
+            created = stored.name, stored.settings
+            stored = Stored(stored.number, str(changed.name), changed.settings, created, changed.seq)
         found.append(stored)
+    for number in changes:
+        report(f"allocator number {number} is missing, but not its changes")
+    _check_names(rows, found, report)
     return found
 
 
-def chain_of(reader: sqlite3.Connection, stored: Stored, report: Report) -> Chain:
+def _check_names(rows: Rows, allocators: list[Stored], report: Report) -> None:
+    present = {}
+    for *row, checksum in rows.names():
+        name = NameRow(*row)
+        if name.checksum != checksum:
+            report(f"the name {name.name!r} of allocator number {name.allocator} is damaged")
+        if name.until == 0:
+            present[name.allocator] = name.name
+    for stored in allocators:
+        if present.pop(stored.number, None) != (None if stored.deleted else stored.name):
+            report(f"the name of allocator {stored.name!r} is damaged")
+    for number in present:
+        report(f"allocator number {number} is missing, but not its name")
+
+
+def chain_of(rows: Rows, stored: Stored, report: Report) -> Chain:
     """Return the ends of the chain of an allocator."""
-    row = reader.execute(
-        "SELECT first, anchor, last, head FROM chains WHERE allocator = ?", (stored.number,)
-    ).fetchone()
+    row = rows.chain(stored.number)
     if row is None or not all(isinstance(one, int) for one in row):
         report(f"the number of events of allocator {stored.name} is missing")
-        return Chain(1, stored.checksum, 0, stored.checksum)
+        return Chain(1, stored.checksum, 0, stored.checksum, stored.changed)
     chain = Chain(*row)
+    if chain.changed != stored.changed:
+        report(f"the name and the settings of allocator {stored.name} are not those of its last change")
     if chain.first == 1 and chain.anchor != stored.checksum:
         report(f"the events of allocator {stored.name} do not belong to it")
     return chain
 
 
-def read_snapshot(
-    reader: sqlite3.Connection, stored: Stored, chain: Chain, report: Report
-) -> tuple[SnapshotRow, bytes] | None:
+def read_snapshot(rows: Rows, stored: Stored, chain: Chain, report: Report) -> tuple[SnapshotRow, bytes] | None:
     """Return the snapshot of an allocator, if it has one."""
     name = stored.name
-    row = reader.execute(
-        "SELECT seq, chain, snapshot, size, checksum FROM snapshots WHERE allocator = ?", (stored.number,)
-    ).fetchone()
+    row = rows.snapshot(stored.number)
     if row is None:
         if chain.first != 1:
             report(f"the snapshot of allocator {name} is missing, and its events begin with number {chain.first}")
         return None
     found = SnapshotRow(*row)
     digest, parts = StateDigest(stored.number, found.seq, found.chain), []
-    for (data,) in reader.execute("SELECT data FROM snapshot_parts WHERE snapshot = ? ORDER BY part", found[2:3]):
+    for data in rows.parts(found.snapshot):
         if not isinstance(data, bytes):
             break
         digest.update(data)
@@ -121,7 +205,7 @@ def read_snapshot(
 
 
 def checked_events(
-    reader: sqlite3.Connection, stored: Stored, chain: Chain, snapshot: SnapshotRow | None, start: int, report: Report
+    rows: Rows, stored: Stored, chain: Chain, snapshot: SnapshotRow | None, start: int, report: Report
 ) -> Iterator[Event]:
     """Yield the events of an allocator with numbers above `start`, in order.
 
@@ -133,13 +217,14 @@ def checked_events(
         if start == chain.first - 1 and snapshot.chain != chain.anchor:
             report(f"the snapshot of allocator {name} does not belong to its events")
         previous = snapshot.chain
-    query = "SELECT allocator, seq, kind, request, body, checksum FROM events WHERE allocator = ? AND seq > ?"
-    for *row, checksum in reader.execute(f"{query} ORDER BY seq", (stored.number, start)):
+    for *row, checksum in rows.events(stored.number, start):
         event = Event(*row)
         if event.seq != expected:
             report(_missing(expected, event.seq - 1, name))
         elif not isinstance(event.body, bytes) or (previous is not None and checksum != event.checksum(previous)):
             report(f"event {event.seq} of allocator {name} is damaged, or does not follow the one before it")
+        elif event.kind == CHANGE and not _is_of(stored, event):
+            report(f"event {event.seq} of allocator {name} gave it another name or other settings than it has")
         if snapshot is not None and event.seq == snapshot.seq and checksum != snapshot.chain:
             report(f"the snapshot of allocator {name} does not belong to its events")
         expected, previous = event.seq + 1, checksum
@@ -148,6 +233,11 @@ def checked_events(
         report(_missing(expected, chain.last, name))
     elif expected - 1 != chain.last or (previous is not None and previous != chain.head):
         report(f"the last event of allocator {name} is not the one that was written last")
+
+
+def _is_of(stored: Stored, event: Event) -> bool:
+    """Return whether a CHANGE event is not the last one, or agrees with the name and the settings."""
+    return event.seq < stored.changed or event.body == change_body(stored.name, stored.settings)
 
 
 def _missing(first: int, last: int, name: str) -> str:
@@ -167,25 +257,27 @@ class Summary(NamedTuple):
         return f"{counted(self.allocators, 'allocator')}, {counted(self.events, 'event')}"
 
 
-def summary(reader: sqlite3.Connection, recorded: tuple[int, int, int]) -> Summary:
+def summary(rows: Rows, recorded: tuple[int, int, int]) -> Summary:
     """Check a whole journal of the present format. `recorded` are the numbers in its lock file."""
     faults: list[str] = []
     kept = written = 0
-    allocators = stored_allocators(reader, faults.append)
+    allocators = all_allocators(rows, faults.append)
     for stored in allocators:
-        chain = chain_of(reader, stored, faults.append)
-        snapshot = read_snapshot(reader, stored, chain, faults.append)
+        if stored.deleted and rows.chain(stored.number) is None:  # nothing of it is left
+            continue
+        chain = chain_of(rows, stored, faults.append)
+        snapshot = None if stored.deleted else read_snapshot(rows, stored, chain, faults.append)
         row = None if snapshot is None else snapshot[0]
-        kept += sum(1 for _ in checked_events(reader, stored, chain, row, chain.first - 1, faults.append))
+        kept += sum(1 for _ in checked_events(rows, stored, chain, row, chain.first - 1, faults.append))
         written += chain.last
     numbers = [stored.number for stored in allocators]
     for table in ("events", "chains", "snapshots"):
-        for (number,) in reader.execute(f"SELECT DISTINCT allocator FROM {table}"):
+        for number in rows.mentioned(table):
             if number not in numbers:
                 faults.append(f"allocator number {number} is missing, but not its {table}")
-    written += reader.execute("SELECT base FROM about").fetchone()[0]
+    written += rows.base()
     faults += count_faults(written, len(allocators), recorded)
-    return Summary(len(allocators), kept, written, faults)
+    return Summary(sum(not one.deleted for one in allocators), kept, written, faults)
 
 
 def count_faults(written: int, allocators: int, recorded: tuple[int, int, int]) -> list[str]:

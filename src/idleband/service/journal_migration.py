@@ -1,6 +1,7 @@
-"""Journals of format 1, written by earlier versions: their checks, and their conversion to the present format.
+"""Journals of formats 1 and 2, written by earlier versions: their checks, and their conversion to the present format.
 
-In format 1 the events of all allocators had one order, checksums of single rows, and a snapshot was one row.
+In format 1 the events of all allocators had one order, checksums of single rows, and a snapshot was one row. In format
+2 allocators could not be changed or deleted; events and snapshots are as they are now.
 """
 
 import sqlite3
@@ -9,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from idleband.service.journal import Event, Stored
-from idleband.service.journal_check import FORMAT, Report, StateDigest, count_faults
+from idleband.service.journal_check import FORMAT, NameRow, Report, StateDigest, count_faults, summary
+from idleband.service.sqlite_rows import Format2Rows, format_of
 
 _EVENTS = "SELECT seq, allocator, kind, request, body, checksum FROM events ORDER BY seq"
 
@@ -49,20 +51,44 @@ def migrate(
     report: Report,
 ) -> None:
     """Convert a journal in one transaction, after it was checked."""
-    for fault in faults(reader, recorded):
-        report(fault)
-    _convert_in_transaction(writer(), tables, part_bytes, recorded[0])
+    if format_of(reader) == 1:
+        for fault in faults(reader, recorded):
+            report(fault)
+        _in_transaction(writer(), lambda connection: _convert(connection, tables, part_bytes, recorded[0]))
+    else:
+        for fault in summary(Format2Rows(reader), recorded).faults:
+            report(fault)
+        _in_transaction(writer(), lambda connection: _convert_format_2(connection, tables))
 
 
-def _convert_in_transaction(writer: sqlite3.Connection, tables: str, part_bytes: int, last: int) -> None:
+def _in_transaction(writer: sqlite3.Connection, work: Callable[[sqlite3.Connection], None]) -> None:
     writer.execute("BEGIN IMMEDIATE")
     try:
-        _convert(writer, tables, part_bytes, last)
+        work(writer)
         writer.execute("COMMIT")
     except BaseException:
         if writer.in_transaction:
             writer.execute("ROLLBACK")
         raise
+
+
+def _convert_format_2(writer: sqlite3.Connection, tables: str) -> None:
+    """Add the tables of changes and names; a name may be used again, so the table of allocators is written anew."""
+    writer.execute("ALTER TABLE allocators RENAME TO old_allocators")
+    for statement in _without_comments(tables).split(";"):
+        if any(f"CREATE TABLE {table} " in statement for table in ("allocators", "changes", "names")):
+            writer.execute(statement)
+    writer.execute("INSERT INTO allocators SELECT number, name, settings, checksum FROM old_allocators")
+    writer.execute("DROP TABLE old_allocators")
+    writer.execute("ALTER TABLE chains ADD COLUMN changed INTEGER NOT NULL DEFAULT 0")
+    _write_names(writer)
+    writer.execute("UPDATE about SET format = ?", (FORMAT,))
+
+
+def _write_names(writer: sqlite3.Connection) -> None:
+    for number, name in writer.execute("SELECT number, name FROM allocators").fetchall():
+        row = NameRow(name, number, 0)
+        writer.execute("INSERT INTO names VALUES (?, ?, ?, ?)", (*row, row.checksum))
 
 
 def _convert(writer: sqlite3.Connection, tables: str, part_bytes: int, last: int) -> None:
@@ -79,7 +105,7 @@ def _convert(writer: sqlite3.Connection, tables: str, part_bytes: int, last: int
     counts: Counter[int] = Counter()
     ends = {number: (0, heads[number]) for number in covered}  # number and checksum of the last event in the snapshot
     for one in allocators:
-        writer.execute("INSERT INTO allocators VALUES (?, ?, ?, ?)", (*one, one.checksum))
+        writer.execute("INSERT INTO allocators VALUES (?, ?, ?, ?)", (*one[:3], one.checksum))
     for old, number, kind, request, body, _ in writer.execute(_EVENTS.replace("events", "old_events")):
         counts[number] += 1
         event = Event(number, counts[number], kind, request, body)
@@ -92,7 +118,8 @@ def _convert(writer: sqlite3.Connection, tables: str, part_bytes: int, last: int
             ends[number] = event.seq, heads[number]
     for one in allocators:
         row = (one.number, 1, one.checksum, counts[one.number], heads[one.number])
-        writer.execute("INSERT INTO chains VALUES (?, ?, ?, ?, ?)", row)
+        writer.execute("INSERT INTO chains VALUES (?, ?, ?, ?, ?, 0)", row)
+    _write_names(writer)
     for number, (end, chain) in ends.items():
         (state,) = writer.execute("SELECT state FROM old_snapshots WHERE allocator = ?", (number,)).fetchone()
         checked = StateDigest(number, end, chain)

@@ -7,7 +7,7 @@ they are committed.
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -24,10 +24,25 @@ from idleband.service.event_bodies import (
     read_report,
     report_body,
 )
-from idleband.service.journal import DECIDE, LATE, REPORT, RESET, RESTORE, VACATE, Change, Event, Snapshot, Stored
+from idleband.service.journal import (
+    CHANGE,
+    DECIDE,
+    LATE,
+    REPORT,
+    RESET,
+    RESTORE,
+    VACATE,
+    Change,
+    Event,
+    Snapshot,
+    Stored,
+    change_body,
+    read_change,
+)
 from idleband.service.slot_thread import SlotThread
 
 OBJECTS_BYTES = 100_000  # of an allocator beside its arrays and records; half of it is what the page shows
+MAX_STATE_BYTES = 9 * 10**8  # of an allocator; a snapshot takes about as much memory while it is written
 
 
 class Decisions(Protocol):
@@ -37,7 +52,7 @@ class Decisions(Protocol):
         """Return the DECIDE event with this request_id if it is kept."""
 
     def is_expired(self, allocator: int, request_id: str) -> bool:
-        """Return whether there was one that is not kept any more."""
+        """Return whether there was one that is not kept any more, or one of an earlier allocator of this name."""
 
 
 class JournaledAllocator:
@@ -52,7 +67,8 @@ class JournaledAllocator:
         where: str,
         core: AllocatorCore | None = None,  # of a new allocator
     ) -> None:
-        self.number, self.name = stored.number, stored.name
+        self.number, self.name = stored.number, stored.name  # the manager changes the name
+        self._first_settings = stored.first_settings
         self.thread: SlotThread | None = None  # if it does not run in the event loop
         self._decisions = decisions
         self._status: dict[str, Any] = {}
@@ -60,7 +76,7 @@ class JournaledAllocator:
         if snapshot is not None:
             self.core = AllocatorCore.from_bytes(snapshot.state, place)
         else:
-            self.core = core or AllocatorCore(Settings.restored(json.loads(stored.settings)))
+            self.core = core or AllocatorCore(Settings.restored(json.loads(stored.first_settings)))
         self.snapshot_seq = 0 if snapshot is None else snapshot.seq  # number of the last event in the snapshot
         self.seq = self.snapshot_seq  # number of the last event
         self.core.replaying = True
@@ -104,6 +120,10 @@ class JournaledAllocator:
             core.restore(core.channel_indices(read_channels(event)))
         elif event.kind == RESET:
             core.reset()
+        elif event.kind == CHANGE:
+            settings = Settings.restored(json.loads(read_change(event.body)[1]))
+            if settings != core.settings:
+                core.change_settings(settings)
 
     def decide(
         self,
@@ -148,8 +168,8 @@ class JournaledAllocator:
             return request, core.decide(request)
         if self._decisions.is_expired(self.number, request_id):
             raise ConflictError(
-                f"request_id = {shown(request_id)}: was used before, for a decision that is too old to be kept; nothing"
-                " is decided again; a new decision needs a new request_id"
+                f"request_id = {shown(request_id)}: was used before, for a decision that is too old to be kept, or of"
+                " an earlier allocator of this name; nothing is decided again; a new decision needs a new request_id"
             )
         return request, None
 
@@ -220,3 +240,31 @@ class JournaledAllocator:
         """Restart the policy without anything learned."""
         self.core.reset()
         return None, Change(self.number, RESET, None, b"")
+
+    def change(self, name: str, given: Mapping[str, Any]) -> tuple[None, Change | None]:
+        """Use another name or other settings from now on, or both. The manager sets the name."""
+        settings = self.core.settings.changed(given) if given else self.core.settings
+        if settings != self.core.settings:
+            check_size(name, self.core, settings.patience)
+            self.core.change_settings(settings)
+        elif name == self.name:
+            return None, None
+        return None, Change(self.number, CHANGE, None, change_body(name, json.dumps(settings.to_dict())))
+
+    def agrees_with(self, settings: Settings) -> bool:
+        """Return whether each of these settings is that of the allocator, at present or when it was created."""
+        present = self.core.settings
+        if settings == present:
+            return True
+        allowed = [one.to_dict() for one in (present, Settings.restored(json.loads(self._first_settings)))]
+        return all(any(value == one[key] for one in allowed) for key, value in settings.to_dict().items())
+
+
+def check_size(name: str, core: AllocatorCore, patience: int) -> None:
+    """Refuse an allocator that is too large for a snapshot when it keeps so many decisions."""
+    size = core.fixed_size + patience * core.record_size
+    if size > MAX_STATE_BYTES:
+        raise InputError(
+            f"allocator {name}: its state may take {size / 1e9:.1f} GB; must be at most {MAX_STATE_BYTES / 1e9:g} GB:"
+            " use fewer channels, a smaller dimension, less patience or another policy"
+        )

@@ -14,6 +14,8 @@ import time
 from queue import Full, Queue
 from typing import Any, TextIO
 
+from idleband.service.http_request_id import HTTP_REQUEST_ID
+
 MAX_WAITING = 1000  # lines that wait to be written
 MAX_TEXT = 500  # characters of a value in a line
 MAX_ERROR = 4000  # characters of a traceback, counted from its end
@@ -31,6 +33,8 @@ class JsonFormatter(logging.Formatter):
             "event": _cut(record.getMessage()),
             **{key: _cut(value) for key, value in vars(record).items() if key not in STANDARD_FIELDS},
         }
+        if identifier := HTTP_REQUEST_ID.get():
+            fields["http_request_id"] = identifier.decode()
         if record.exc_info:
             error = self.formatException(record.exc_info)
             fields["error"] = error if len(error) <= MAX_ERROR else f"...{error[-MAX_ERROR:]}"

@@ -35,7 +35,8 @@ class LiveView:
     """Recent slots and reward curves of one allocator, fed with its decisions and reports."""
 
     def __init__(self, good: Flags, high: float, patience: int, slot: int = 0) -> None:
-        self._good, self._high, self._patience = good, high, patience
+        self._good, self._high = good, high
+        self.patience = patience  # of the allocator
         self.slot = slot  # of the last decision
         self.changes = 0  # increases with every change of what the page shows
         self._slots: deque[tuple[str, int, dict[int, int]]] = deque(maxlen=STRIP_SLOTS)
@@ -54,7 +55,7 @@ class LiveView:
         request_id, outcomes = str(decision.request_id), dict.fromkeys(decision.channels, PENDING)
         self._slots.append((request_id, decision.slot, outcomes))
         self._open[request_id] = _OpenSlot(decision.slot, outcomes)
-        while next(iter(self._open.values())).slot <= decision.slot - self._patience:  # a report would be late now
+        while next(iter(self._open.values())).slot <= decision.slot - self.patience:  # a report would be late now
             del self._open[next(iter(self._open))]
         now = time.monotonic()
         self._decided_at.append(now)
@@ -62,7 +63,7 @@ class LiveView:
             self._decided_at.popleft()
 
     def steered(self) -> None:
-        """Note that channels were vacated or restored, or that the policy was reset."""
+        """Note that channels were vacated or restored, that the policy was reset, or that settings changed."""
         self.changes += 1
 
     def reported(self, report: Report, receipt: Receipt, reference: Reference | None) -> None:

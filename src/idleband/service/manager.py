@@ -15,7 +15,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,8 +30,8 @@ from idleband.allocator.supervisor import SETTLE_TIMEOUT
 from idleband.errors import ConflictError, InputError, UnknownRequestError, shown
 from idleband.service.group_commit import GroupCommit
 from idleband.service.housekeeping import Housekeeping
-from idleband.service.journal import Change, Journal, JournalError, NewSnapshot, Stored
-from idleband.service.journaled_allocator import JournaledAllocator
+from idleband.service.journal import DELETE, Change, Journal, JournalError, NewSnapshot, Stored, read_change
+from idleband.service.journaled_allocator import JournaledAllocator, check_size
 from idleband.service.messages import NAME
 from idleband.service.open_allocators import AllocatorsByName, OpenAllocators
 from idleband.service.slot_thread import SlotThread, is_quick
@@ -49,7 +49,6 @@ MEMORY = 2**30  # bytes of open allocators
 MAX_REPLAYED = 200  # events, about 5 ms of replay; an allocator with more is closed after a snapshot
 MAX_LOOKED_AT = 32  # allocators in one search for some that can be closed
 CLOSE_TIMEOUT = 5.0  # seconds in which snapshots are written at the end; later starts replay the other events
-MAX_STATE_BYTES = 9 * 10**8  # of an allocator; a snapshot takes about as much memory while it is written
 
 log = logging.getLogger("idleband.service")
 T = TypeVar("T")
@@ -96,9 +95,9 @@ class AllocatorManager:
         keep: int = KEEP_EVENTS,
         snapshot_every: int = SNAPSHOT_EVERY,
         memory: int = MEMORY,
-        closed: Callable[[str], None] = lambda name: None,
+        closed: Callable[[int], None] = lambda number: None,
     ) -> None:
-        """Open the journal of a folder. `closed` is called with the name of an allocator that was closed."""
+        """Open the journal of a folder. `closed` is called with the number of an allocator that was closed."""
         self.journal: Journal = SqliteJournal(folder)
         self.commits = GroupCommit(self.journal)
         self.open_allocators = OpenAllocators()
@@ -121,6 +120,7 @@ class AllocatorManager:
         self._kept: dict[int, int] = {}  # number of events that an allocator keeps, by its number
         self._housekeeping = Housekeeping(self.journal, self._kept, self._snapshot_ended, self._journal_failed)
         self._slow_slots: dict[str, int] = {}
+        self._changing_names: set[str] = set()  # that are given or taken away by an event that is not durable yet
         self._copying: JournaledAllocator | None = None  # of which a snapshot is taken or written
         self._failed_snapshots: dict[int, int] = {}  # in a row, by the number of the allocator
         self._begun = self.journal.interrupted_snapshots
@@ -151,7 +151,10 @@ class AllocatorManager:
         self._damaged.clear()
         self._generation += 1
         self.journal.reread()
-        for stored in self.journal.allocators():
+        present = {one.name: one for one in self.journal.allocators()}
+        for name in [name for name in self._stored if name not in present]:
+            self._forget_name(name)
+        for stored in present.values():
             self._learn_of(stored)
         self.commits.restart()
         self._uncovered = 0
@@ -167,16 +170,24 @@ class AllocatorManager:
         return self._sizes.get(name)
 
     def _learn_of(self, stored: Stored) -> None:
-        """Add an allocator of the journal, which need not be open."""
-        if stored.name in self._stored:
+        """Add an allocator of the journal, which need not be open, or note its present settings."""
+        if self._stored.get(stored.name) == stored:
             return
         try:
             size = _decode_size(stored.settings)
         except msgspec.DecodeError:  # written by an earlier version
             settings = Settings.restored(json.loads(stored.settings))
             size = Size(settings.channels, settings.users, settings.dimension)
+        if stored.name in self._stored:
+            self._forget_name(stored.name)
         self._stored[stored.name], self._sizes[stored.name] = stored, size
         self.counts_by_size[size] += 1
+
+    def _forget_name(self, name: str) -> None:
+        """Forget that there is an allocator of this name."""
+        del self._stored[name]
+        self.counts_by_size[self._sizes.pop(name)] -= 1
+        self.closed_failures.pop(name, None)
 
     async def opened(self, name: str) -> JournaledAllocator:
         """Return an allocator; open it in another thread if it is not open.
@@ -210,7 +221,8 @@ class AllocatorManager:
             if found is not None:  # it was opened in this thread meanwhile
                 return found
             # Otherwise it was changed meanwhile, and perhaps closed again.
-            if generation == self._generation and allocator.seq == self.journal.last(allocator.number):
+            present = generation == self._generation and self._stored.get(name) is stored
+            if present and allocator.seq == self.journal.last(allocator.number):
                 self._add(allocator)
                 return allocator
 
@@ -302,7 +314,7 @@ class AllocatorManager:
             self.closed_failures[allocator.name] = allocator.core.policy_failure
         if allocator.thread is not None:
             allocator.thread.end()
-        self._closed(allocator.name)
+        self._closed(allocator.number)
 
     def _is_unused(self, allocator: JournaledAllocator) -> bool:
         """Return whether an allocator can be closed: all is durable, and nothing is under way in it."""
@@ -335,17 +347,17 @@ class AllocatorManager:
     def open(self, name: str, settings: Settings, core: AllocatorCore | None = None) -> JournaledAllocator:
         """Return the allocator of this name; create it if there is none. Refuse other settings than it has.
 
-        `core` is what `prepare` returned for these settings.
+        Those with which it was created are accepted, too, so that a start with the same options as before succeeds
+        after a change. `core` is what `prepare` returned for these settings.
         """
         check_name(name)
         if name in self._stored:
             allocator = self._open_now(name)
-            existing = allocator.core.settings
-            if existing != settings:
-                raise ConflictError(
-                    f"allocator {name}: exists with {existing.difference(settings)}; choose another name"
-                )
+            if not allocator.agrees_with(settings):
+                difference = allocator.core.settings.difference(settings)
+                raise ConflictError(f"allocator {name}: exists with {difference}; choose another name")
             return allocator
+        self._check_unchanging(name)
         if len(self._stored) >= MAX_ALLOCATORS:
             raise InputError(f"name = {name!r}: there are {MAX_ALLOCATORS} allocators, which is the limit")
         core = core or prepare(name, settings)
@@ -377,6 +389,72 @@ class AllocatorManager:
     def reset(self, allocator: JournaledAllocator) -> None:
         self._append(allocator, *allocator.reset())
 
+    async def rename_or_change(self, allocator: JournaledAllocator, name: str, given: Mapping[str, Any]) -> None:
+        """Give an allocator this name, which may be the one that it has, and other settings. Durable on return."""
+        names = {name, allocator.name} if name != allocator.name else set()
+        if names:
+            check_name(name)
+            if name in self._stored:
+                raise ConflictError(f"name = {name!r}: is the name of another allocator; choose another one")
+            for one in names:
+                self._check_unchanging(one)
+        with self._changing(names):
+            if allocator.thread is None:
+                self._append_change(allocator, *allocator.change(name, given))
+            else:
+                await allocator.thread.call(
+                    lambda: allocator.change(name, given), lambda found: self._append_change(allocator, *found)
+                )
+            await self.flush()
+
+    def _append_change(self, allocator: JournaledAllocator, answer: None, change: Change | None) -> None:
+        """Append a change of the name or the settings; requests find the allocator under the new name from now on."""
+        self._append(allocator, answer, change)
+        if change is None:
+            return
+        before = self._stored[allocator.name]
+        name, settings = read_change(change.body)
+        created = before.created or (before.name, before.settings)
+        if name != allocator.name:
+            self.open_allocators.remove(allocator)
+            self._forget_name(allocator.name)
+            allocator.name = name
+            self.open_allocators.add(allocator)
+        self._learn_of(Stored(allocator.number, name, settings, created, allocator.seq))
+        if self._loop is not None and allocator.thread is None and not is_quick(allocator.core.settings):
+            self._move_into_thread(allocator)
+
+    async def delete(self, allocator: JournaledAllocator) -> None:
+        """Delete an allocator with all that it has learned. Durable on return."""
+        self._check_unchanging(allocator.name)
+        with self._changing({allocator.name}):
+            if allocator.thread is None:
+                self._remove(allocator)
+            else:  # after the request that it works on
+                await allocator.thread.call(lambda: None, lambda _: self._remove(allocator))
+            await self.flush()
+
+    def _remove(self, allocator: JournaledAllocator) -> None:
+        """Append the last event of an allocator. Requests find it no longer."""
+        self._check_open(allocator)
+        self.commits.append(Change(allocator.number, DELETE, None, b""))
+        self.forget(allocator)
+        self._forget_name(allocator.name)
+        self._failed_snapshots.pop(allocator.number, None)
+        self._slow_slots.pop(allocator.name, None)
+
+    def _check_unchanging(self, name: str) -> None:
+        if name in self._changing_names:
+            raise ConflictError(f"name = {name!r}: an allocator of this name is being renamed or deleted; try again")
+
+    @contextlib.contextmanager
+    def _changing(self, names: set[str]) -> Iterator[None]:
+        self._changing_names |= names
+        try:
+            yield
+        finally:
+            self._changing_names -= names
+
     async def change(self, allocator: JournaledAllocator, work: Callable[[], tuple[Any, ...]]) -> Any:
         """Apply changes to an allocator that has a thread, and return its answer."""
         assert allocator.thread is not None
@@ -385,8 +463,7 @@ class AllocatorManager:
 
     def _append(self, allocator: JournaledAllocator, answer: T, *changes: Change | None) -> T:
         """Append the changes of one request, which are written in one transaction."""
-        if allocator not in self.open_allocators:
-            raise JournalError(f"allocator {allocator.name}: was restored from the journal meanwhile")
+        self._check_open(allocator)
         for change in changes:
             if change is not None:
                 allocator.seq = self.commits.append(change)
@@ -398,6 +475,10 @@ class AllocatorManager:
         if self.open_allocators.bytes > self._memory:
             self._close_unused(allocator)
         return answer
+
+    def _check_open(self, allocator: JournaledAllocator) -> None:
+        if allocator not in self.open_allocators:
+            raise JournalError(f"allocator {allocator.name}: was restored from the journal meanwhile, or deleted")
 
     def note_duration(self, allocator: JournaledAllocator, seconds: float) -> None:
         """Note the processor time of a slow request. The third one moves the allocator into a thread.
@@ -421,8 +502,11 @@ class AllocatorManager:
         if allocator.thread is None:
             self._copied(allocator, self._copy(allocator))
         else:
-            thread = allocator.thread
-            self._start(thread.call(lambda: self._copy(allocator), lambda copy: self._copied(allocator, copy)))
+            self._start(self._copy_in_thread(allocator, allocator.thread))
+
+    async def _copy_in_thread(self, allocator: JournaledAllocator, thread: SlotThread) -> None:
+        with contextlib.suppress(JournalError):  # the allocator was deleted, or restored from the journal
+            await thread.call(lambda: self._copy(allocator), lambda copy: self._copied(allocator, copy))
 
     def _urgency(self, allocator: JournaledAllocator) -> float:
         """Return how much an allocator needs a snapshot: the number of events outside of its last one."""
@@ -575,10 +659,5 @@ class AllocatorManager:
 def prepare(name: str, settings: Settings) -> AllocatorCore:
     """Return the core of a new allocator. One that is too large for a snapshot is refused."""
     core = AllocatorCore(settings)
-    size = core.max_snapshot_size
-    if size > MAX_STATE_BYTES:
-        raise InputError(
-            f"allocator {name}: its state may take {size / 1e9:.1f} GB; must be at most {MAX_STATE_BYTES / 1e9:g} GB:"
-            " use fewer channels, a smaller dimension, less patience or another policy"
-        )
+    check_size(name, core, settings.patience)
     return core

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from idleband.allocator.settings import unchangeable
+
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
 Name = Annotated[str, Meta(pattern=f"^{NAME}$")]
@@ -127,6 +129,25 @@ class NewAllocator(Struct, forbid_unknown_fields=True, kw_only=True):
     collision_limit: float | UnsetType = UNSET
 
 
+class AllocatorChange(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What is given changes, all of it or nothing; the rest stays."""
+
+    name: Annotated[Name | UnsetType, Meta(description="another name")] = UNSET
+    channel_names: Annotated[
+        list[str] | UnsetType | None, Meta(description="one per channel; null: channels have no names")
+    ] = UNSET
+    patience: Annotated[int | UnsetType, Meta(description="slots for which a decision is kept for feedback")] = UNSET
+    deadline: Annotated[
+        float | UnsetType | None, Meta(description="seconds after which the fallback decides; null: none")
+    ] = UNSET
+    collision_limit: float | UnsetType = UNSET
+
+    @staticmethod
+    def unknown_field(name: str) -> str:
+        """Return why a field is refused: most settings cannot be changed."""
+        return str(unchangeable(name))
+
+
 class ChannelList(Struct, forbid_unknown_fields=True):
     channels: list[Channel]
 
@@ -207,6 +228,7 @@ class ChannelStatus(Struct):
 
 class AllocatorStatus(Struct):
     name: str
+    number: Annotated[int, Meta(description="identifies the allocator whatever its name is; never used again")]
     policy: str
     channels: int
     users: int
@@ -226,6 +248,12 @@ class AllocatorStatus(Struct):
 class AllocatorList(Struct, omit_defaults=True):
     allocators: list[str]
     next: Annotated[str, Meta(description="give this as `after` to get further names")] | UnsetType = UNSET
+
+
+class DeletedResponse(Struct):
+    name: str
+    number: int
+    slot: Annotated[int, Meta(description="of the last decision")]
 
 
 class VacatedResponse(Struct):

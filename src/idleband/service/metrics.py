@@ -5,8 +5,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from idleband.service.histogram import BUCKETS, Histogram
 from idleband.service.manager import AllocatorManager
-from idleband.service.middleware.request_metrics import BUCKETS, RequestMetrics
+from idleband.service.middleware.request_metrics import RequestMetrics
 
 MAX_ALLOCATORS = 1000  # of which metrics are given, in alphabetical order
 
@@ -29,7 +30,7 @@ COUNTS = {
 }
 
 
-async def metrics_text(manager: AllocatorManager, requests: RequestMetrics) -> str:
+async def metrics_text(manager: AllocatorManager, requests: RequestMetrics, decisions: Histogram) -> str:
     """Return all metrics. Other requests are answered in between."""
     opened = {one.name: one for one in manager.open_allocators}
     statuses: dict[str, dict[str, Any]] = {}
@@ -37,7 +38,8 @@ async def metrics_text(manager: AllocatorManager, requests: RequestMetrics) -> s
         statuses[name] = opened[name].status()
         await asyncio.sleep(0)
     parts = []
-    for lines in itertools.chain(_allocators(statuses), [_service(manager), _requests(requests)]):
+    others = [_service(manager), _requests(requests), _durations(manager, requests, decisions)]
+    for lines in itertools.chain(_allocators(statuses), others):
         parts.append("".join(f"{line}\n" for line in lines))
         await asyncio.sleep(0)
     return "".join(parts)
@@ -82,7 +84,6 @@ def _service(manager: AllocatorManager) -> Iterator[str]:
         ("closings", "allocators that were closed for want of memory", manager.closings),
         ("commits", "transactions of the journal", commits.commits),
         ("committed_events", "events in these transactions", commits.committed_events),
-        ("commit_seconds", "duration of these transactions", commits.commit_seconds),
     )
     for name, description, value in totals:
         yield from _head(f"idleband_{name}_total", "counter", description)
@@ -95,12 +96,19 @@ def _requests(metrics: RequestMetrics) -> Iterator[str]:
     yield from _head("idleband_requests_total", "counter", "HTTP requests")
     for (method, status), count in sorted(metrics.requests.items()):
         yield f'idleband_requests_total{{method="{method}",status="{status}"}} {count}'
-    yield from _head("idleband_request_seconds", "histogram", "time from a request to the end of its response")
-    total = 0
-    for limit, count in zip(BUCKETS, metrics.histogram, strict=False):
+
+
+def _durations(manager: AllocatorManager, requests: RequestMetrics, decisions: Histogram) -> Iterator[str]:
+    yield from _histogram("request", "time from a request to the end of its response", requests.seconds)
+    yield from _histogram("decision", "time to take a decision, before its commit", decisions)
+    yield from _histogram("commit", "duration of a transaction of the journal", manager.commits.commit_seconds)
+
+
+def _histogram(what: str, description: str, histogram: Histogram) -> Iterator[str]:
+    name, total = f"idleband_{what}_seconds", 0
+    yield from _head(name, "histogram", description)
+    for limit, count in zip((*(f"{limit:g}" for limit in BUCKETS), "+Inf"), histogram.counts, strict=True):
         total += count
-        yield f'idleband_request_seconds_bucket{{le="{limit:g}"}} {total}'
-    total += metrics.histogram[-1]
-    yield f'idleband_request_seconds_bucket{{le="+Inf"}} {total}'
-    yield f"idleband_request_seconds_sum {metrics.seconds}"
-    yield f"idleband_request_seconds_count {total}"
+        yield f'{name}_bucket{{le="{limit}"}} {total}'
+    yield f"{name}_sum {histogram.seconds}"
+    yield f"{name}_count {total}"

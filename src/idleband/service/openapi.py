@@ -8,10 +8,11 @@ import msgspec
 
 from idleband.service.messages import Problem
 from idleband.service.operations import Operation
+from idleband.service.tokens import ROLES
 
 ALWAYS = {
     401: "no token, or a wrong one",
-    403: "requested by a page of another origin",
+    403: "the role of the token does not suffice, or the request comes from a page of another origin",
     404: "unknown path",
     405: "method not allowed",
     421: "Host is not a name of this service",
@@ -30,14 +31,15 @@ def openapi(operations: Sequence[Operation], version: str, secured: bool) -> dic
     _, schemas = msgspec.json.schema_components(messages, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation, secured)
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
             "title": "idleband",
             "version": version,
             "description": "Assigns idle channels to secondary users. Channels are numbered from 0; a channel name is"
-            " accepted wherever an index is. Paths under /v1 keep their meaning; /health, /metrics and /openapi.json"
+            " accepted wherever an index is. x-role is the role that a token needs. Paths under /v1 keep their"
+            " meaning; /health, /metrics and /openapi.json"
             " have no version.",
         },
         "paths": paths,
@@ -49,7 +51,7 @@ def openapi(operations: Sequence[Operation], version: str, secured: bool) -> dic
     return document
 
 
-def _describe(operation: Operation) -> dict[str, Any]:
+def _describe(operation: Operation, secured: bool) -> dict[str, Any]:
     names = re.findall(r"{(\w+)}", operation.path)
     responses: dict[str, Any] = {
         "200": {"description": operation.summary, "content": {operation.media_type: _success_schema(operation)}}
@@ -65,7 +67,10 @@ def _describe(operation: Operation) -> dict[str, Any]:
         + [_parameter(name, "query") for name in operation.query]
         + [_optional_parameter(name, meaning) for name, meaning in operation.optional_query.items()],
         "responses": responses,
+        "x-role": ROLES[operation.role],
     }
+    if secured:  # the names of roles, as OpenAPI 3.1 defines it
+        described["security"] = [{"token": [ROLES[operation.role]]}] if operation.role else []
     if operation.body is not None:
         content = {"application/json": {"schema": _reference(operation.body)}}
         described["requestBody"] = {"required": True, "content": content}

@@ -9,12 +9,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from idleband.service.problems import encode, error_response
+from idleband.service.problems import HTTPProblem, encode, error_response
 from idleband.service.request_body import BodySize, body_decoder, read_body
+from idleband.service.tokens import ROLES, TOKEN, Token
 
 EVENT_STREAM = "text/event-stream"
 NAMES = "/v1/allocators/"  # beginning of the paths of one allocator
 ALLOCATOR = f"{NAMES}{{name}}"
+
+OPERATION = "idleband.operation"  # key in a scope: method and path of the operation, for traces
 
 _Respond = Callable[[Request], Awaitable[Response]]
 
@@ -36,6 +39,7 @@ class Operation:
     body_size: Callable[[Request], BodySize] | None = None  # size up to which the body of a request can be valid
     error_responses: dict[int, type] = field(default_factory=dict)  # status -> message, where it is not a Problem
     every_slot: bool = False  # whether it is requested in every slot, and must be fast
+    role: int = field(kw_only=True)  # that the token of a request must have at least
 
 
 def route(operation: Operation, max_body: int) -> Route:
@@ -85,9 +89,14 @@ def endpoint(operation: Operation, max_body: int) -> _Respond:
     """Return the function that starlette calls for an operation."""
     handler, body_size = operation.handler, operation.body_size or (lambda _: BodySize(max_body, max_body))
     decode = None if operation.body is None else body_decoder(operation.body)
+    role, name = operation.role, f"{operation.method} {operation.path}"
 
     async def respond(request: Request) -> Response:
+        request.scope[OPERATION] = name
         try:
+            token = request.scope.get(TOKEN)
+            if token is not None and token.role < role:
+                raise _forbidden(operation, token)
             if decode is None:
                 found = await handler(request)
             else:
@@ -97,6 +106,11 @@ def endpoint(operation: Operation, max_body: int) -> _Respond:
         return found if isinstance(found, Response) else json_response(found)
 
     return respond
+
+
+def _forbidden(operation: Operation, token: Token) -> HTTPProblem:
+    has, needed = ROLES[token.role], ROLES[operation.role]
+    return HTTPProblem(403, f"token: has the role {has}; {operation.method} {operation.path} needs {needed}")
 
 
 def json_response(message: Any, status: int = 200) -> Response:

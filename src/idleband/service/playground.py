@@ -18,6 +18,7 @@ from idleband.service.operations import EVENT_STREAM, Operation
 from idleband.service.playground_options import PlaygroundOptions, options
 from idleband.service.playground_settings import OfferedTrace, PlaygroundSettings, check
 from idleband.service.problems import HTTPProblem, encode
+from idleband.service.tokens import OPERATE, READ
 
 MAX_RUNS = 2  # at the same time
 RUN_TIMEOUT = 600.0  # seconds
@@ -37,11 +38,12 @@ class Playground:
         return [
             Operation(
                 "GET", "/v1/playground/options", self.playground_options, "Options of the playground",
-                response=PlaygroundOptions,
+                response=PlaygroundOptions, role=READ,
             ),
             Operation(
                 "GET", "/v1/playground/run", self.playground_run, "Run a comparison: server-sent events",
                 query=("settings",), media_type=EVENT_STREAM, errors={400: "the settings are invalid"},
+                role=OPERATE,
             ),
         ]  # fmt: skip
 

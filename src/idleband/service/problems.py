@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from idleband.errors import ConflictError, InputError, StorageError, UnknownRequestError
+from idleband.errors import ConflictError, InputError, PolicyBusyError, StorageError, UnknownRequestError
 from idleband.service.messages import Problem
 
 MAX_DETAIL_LENGTH = 600  # characters
@@ -57,6 +57,8 @@ def http_problem(error: Exception) -> HTTPProblem:
         return HTTPProblem(404, str(error))
     if isinstance(error, StorageError):
         return HTTPProblem(503, f"{error}; nothing was acknowledged, send the request again", {"Retry-After": "1"})
+    if isinstance(error, PolicyBusyError):
+        return HTTPProblem(503, str(error), {"Retry-After": "1"})
     if isinstance(error, MemoryError):
         return HTTPProblem(400, "not enough memory; use fewer channels or a smaller dimension")
     raise error

@@ -102,7 +102,10 @@ def _explain(message: str, body: bytes, kind: type) -> str:
     unknown_field = re.fullmatch(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?", message)
     if unknown_field:
         name, place = unknown_field.groups(default="")
-        inner, within = _message_at(kind, place), f" in {place.lstrip('.')}" if place else ""
+        inner = _message_at(kind, place)
+        if hasattr(inner, "unknown_field"):
+            return f"{inner.unknown_field(name)}"
+        within = f" in {place.lstrip('.')}" if place else ""
         return str(unknown(f"field{within[:80]}", name[:80], [one.name for one in msgspec.structs.fields(inner)]))
     if "malformed" in message and re.search(rb"\b(NaN|Infinity)\b", body):
         return f"{message}: JSON has no NaN and no Infinity; all numbers must be finite"

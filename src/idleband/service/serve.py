@@ -1,7 +1,7 @@
 """Running of the service: data folder, socket, logs, signals."""
 
 import contextlib
-import os
+import re
 import signal
 import socket
 import sys
@@ -9,6 +9,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -23,9 +24,12 @@ from idleband.service.limits import Limits
 from idleband.service.manager import check_name
 from idleband.service.playground_settings import offered_traces
 from idleband.service.simulated_station import Faults, SimulatedStation, station_scenario
+from idleband.service.tokens import OPERATE, Tokens
+
+if TYPE_CHECKING:
+    from idleband.service.tracing import Tracing
 
 DEFAULT_NAME = "main"  # of the allocator
-MIN_TOKEN_LENGTH = 16
 # Seconds that a thread may go on while the event loop has something to do. Opening an allocator takes up to 30 ms.
 SWITCH_INTERVAL = 5e-4
 MAX_NAMES = 20  # of allocators that are listed in a line
@@ -39,11 +43,12 @@ class ServeOptions:
     data: Path  # folder of the journal
     host: str = "127.0.0.1"
     port: int = 8765
-    token: str | None = None
+    tokens: Tokens | None = None
     limits: Limits = field(default_factory=Limits)
     station: str | None = None  # scenario or trace file that a simulated base station plays
     pace: float = 10.0  # slots per second of the simulated base station
     traces: tuple[str, ...] = ()  # trace files that the playground offers
+    telemetry: str | None = None  # address of a collector of OpenTelemetry
 
 
 def serve(options: ServeOptions, name: str | None, settings: Settings | None) -> None:
@@ -51,18 +56,21 @@ def serve(options: ServeOptions, name: str | None, settings: Settings | None) ->
 
     `settings` None: serve the allocators that the data folder contains.
     """
-    if options.host not in LOOPBACK and options.token is None:
+    if options.host not in LOOPBACK and options.tokens is None:
         raise InputError(f"--host {options.host}: needs a token (--token-file), because other machines can connect")
     check_name(name or DEFAULT_NAME)
     if options.station is not None and settings is not None:
         station_scenario(options.station, settings)
     traces = offered_traces(options.traces)
+    tracing = _tracing(options.telemetry)
     if settings is None and not (options.data.is_dir() and any(options.data.iterdir())):  # perhaps a misspelt name
         raise InputError(f"{options.data}: {NO_ALLOCATOR}")
     log_writer = log_as_json()
     with contextlib.closing(listen(options.host, options.port)) as listening:  # before the data folder is created
         hosts = (*LOOPBACK, options.host)
-        service = Service(options.data, token=options.token, limits=options.limits, hosts=hosts, traces=traces)
+        service = Service(
+            options.data, tokens=options.tokens, limits=options.limits, hosts=hosts, traces=traces, tracing=tracing
+        )
         try:
             _open_allocators(service, options, name, settings)
         except BaseException:
@@ -74,6 +82,18 @@ def serve(options: ServeOptions, name: str | None, settings: Settings | None) ->
             log_writer.flush()
 
 
+def _tracing(url: str | None) -> "Tracing | None":
+    if url is None:
+        return None
+    if not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", url):
+        raise InputError(f"--telemetry {url}: must be like http://localhost:4318")
+    try:
+        from idleband.service.tracing import Tracing
+    except ImportError:
+        raise InputError("--telemetry: needs opentelemetry; pip install 'idleband[telemetry]'") from None
+    return Tracing.to(url)
+
+
 def _open_allocators(service: Service, options: ServeOptions, name: str | None, settings: Settings | None) -> None:
     allocators = service.manager.allocators  # by name; looking one up opens it
     wanted = name or DEFAULT_NAME
@@ -82,10 +102,11 @@ def _open_allocators(service: Service, options: ServeOptions, name: str | None, 
             service.open(wanted, _with_names(settings, service, options, wanted))
         except ConflictError as error:
             raise InputError(str(error)) from None
-    if not allocators:
+    if not (allocators or service.manager.journal.total):  # all may have been deleted; new ones come over HTTP
         raise InputError(f"{options.data}: {NO_ALLOCATOR}")
     if name not in (None, *allocators) or (options.station is not None and wanted not in allocators):
-        raise InputError(f"--name {wanted}: {options.data} has only {_names(service)}; a new one needs --policy")
+        has = f"only {_names(service)}" if allocators else "no allocator"
+        raise InputError(f"--name {wanted}: {options.data} has {has}; a new one needs --policy")
     if wanted in allocators and (name is not None or len(allocators) == 1):
         _ = allocators[wanted]  # a damaged one is refused now
     if options.station is not None:
@@ -116,12 +137,13 @@ def _run(service: Service, options: ServeOptions, name: str, listening: socket.s
     stop = threading.Event()
     sys.setswitchinterval(SWITCH_INTERVAL)
     if options.station is not None:
-        client = Client(url, name, token=options.token, patience=5.0)
+        token = None if options.tokens is None else options.tokens.add_own("station", OPERATE)
+        client = Client(url, name, token=token, patience=5.0)
         settings = service.manager.allocators[name].core.settings
         station = SimulatedStation(client, station_scenario(options.station, settings), faults=Faults())
         threading.Thread(target=station.run, args=(options.pace, stop), daemon=True).start()
     listening.listen(2048)  # clients may connect as soon as the next line is printed
-    print(f"idleband: serving {_names(service)} at {url}", flush=True)
+    print(f"idleband: serving {_names(service) or 'no allocator'} at {url}", flush=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn ends the server on a signal and raises the signal again afterwards, when nothing is left to do.
         signal.signal(number, lambda *_: None)
@@ -180,25 +202,3 @@ def listen(host: str, port: int) -> socket.socket:
             f"{host}:{port}: cannot listen: {error.strerror or error}; choose another port with --port"
         ) from None
     return listening
-
-
-def read_token(path: str | None) -> str | None:
-    """Return the token from a file or from IDLEBAND_TOKEN; None if neither is given.
-
-    There is no option for the token itself, because other users of the machine can see command lines.
-    """
-    if path is None:
-        token = os.environ.get("IDLEBAND_TOKEN")
-        if token is None:
-            return None
-        source = "IDLEBAND_TOKEN"
-    else:
-        try:
-            token, source = Path(path).read_text().strip(), path
-        except (OSError, ValueError) as error:
-            raise InputError(f"--token-file {path}: {getattr(error, 'strerror', None) or error}") from None
-    if len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable() or " " in token:
-        raise InputError(
-            f"{source}: a token must have at least {MIN_TOKEN_LENGTH} printable ASCII characters and no space"
-        )
-    return token

@@ -65,7 +65,7 @@ class SlotThread:
     async def _call(self, work: Callable[[], T], then: Callable[[T], object]) -> T:
         async with self._turn:
             if self._ended:
-                raise JournalError("the allocator was restored from the journal meanwhile")
+                raise JournalError("the allocator was restored from the journal meanwhile, or deleted")
             self.busy = True
             try:
                 result = await asyncio.wrap_future(self._worker.submit(work))

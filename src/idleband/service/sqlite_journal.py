@@ -15,7 +15,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,18 +22,35 @@ from urllib.parse import quote
 
 from idleband.errors import InputError
 from idleband.service import journal_check, journal_migration
-from idleband.service.journal import DECIDE, Event, Journal, JournalError, NewSnapshot, Snapshot, Stored, digest
+from idleband.service.journal import (
+    CHANGE,
+    DELETE,
+    Event,
+    Journal,
+    JournalError,
+    NewSnapshot,
+    Snapshot,
+    Stored,
+    digest,
+    read_change,
+)
+from idleband.service.journal_chain import (
+    DELETED_PARTS,
+    PART_BYTES,
+    PRUNED_EVENTS,
+    ChainEnds,
+    Chains,
+    SnapshotParts,
+    choose_pruned,
+    pause,
+)
 from idleband.service.journal_lock import CLOSED, IN_USE, JournalLock
+from idleband.service.sqlite_rows import SqliteRows, file_faults, format_of
 
 FILE_NAME = "journal.sqlite"
-PART_BYTES = 2**18  # of a snapshot, written in one transaction
-DELETED_PARTS = 4  # of an old snapshot, in one transaction
-PRUNED_EVENTS, PRUNED_BYTES = 256, 2**20  # deleted in one transaction, at most
+SWEPT_TRANSACTIONS = 100  # in which events of a deleted allocator are deleted, before other work is done
 CHECKPOINT_BYTES = 2**22  # written to the log before it is copied into the file
 MAX_LOG_PAGES = 2**14  # at which a commit copies the log into the file itself
-MAX_PAUSE = 0.05  # seconds between two parts of a snapshot
-# The request_ids of deleted decisions are kept for at least so many events, as 64 bits each.
-GENERATION = 10_000_000
 
 TABLES = """
 CREATE TABLE about (
@@ -43,16 +59,31 @@ CREATE TABLE about (
 );
 CREATE TABLE allocators (
     number INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,           -- when it was created, as are the settings
     settings TEXT NOT NULL,
     checksum INTEGER NOT NULL
 );
+CREATE TABLE changes (            -- allocators that have another name or other settings now, or were deleted
+    allocator INTEGER PRIMARY KEY,
+    name TEXT,                    -- NULL: it was deleted
+    settings TEXT NOT NULL,
+    seq INTEGER NOT NULL,         -- number of the event
+    checksum INTEGER NOT NULL
+);
+CREATE TABLE names (              -- that allocators have or had
+    name TEXT NOT NULL,
+    allocator INTEGER NOT NULL,
+    until INTEGER NOT NULL,       -- number of the event that took the name away; 0 while the allocator has it
+    checksum INTEGER NOT NULL,
+    PRIMARY KEY (name, allocator)
+) WITHOUT ROWID;
 CREATE TABLE chains (
     allocator INTEGER PRIMARY KEY,
     first INTEGER NOT NULL,       -- number of the oldest event that is kept
     anchor INTEGER NOT NULL,      -- checksum of the event before it
     last INTEGER NOT NULL,        -- number of the last event
-    head INTEGER NOT NULL         -- its checksum
+    head INTEGER NOT NULL,        -- its checksum
+    changed INTEGER NOT NULL DEFAULT 0  -- number of the last event that is in `changes`
 );
 CREATE TABLE events (
     id INTEGER PRIMARY KEY,
@@ -88,16 +119,6 @@ CREATE TABLE snapshot_parts (
 """
 
 
-@dataclass
-class _Chain:
-    """What is in the journal of one allocator. Events and snapshots are written by different threads."""
-
-    first: int
-    last: int
-    head: int
-    snapshot: int = 0  # number of the last event that is in the snapshot
-
-
 class _Cancelled(Exception):
     """A snapshot is not needed any more."""
 
@@ -111,9 +132,12 @@ class SqliteJournal(Journal):
         self.epoch = 0
         self._log = self.path.with_name(f"{FILE_NAME}-wal")
         self._write_lock = threading.Lock()
-        self._chains: dict[int, _Chain] = {}
+        self._chains = Chains()
         self._written = 0  # events in the chains
         self._unmerged = 0  # bytes written to the log since it was copied into the file, about
+        self._count = 0  # allocators that were ever added
+        self._deleted: set[int] = set()  # allocators of which events are left
+        self._earlier: dict[int, list[tuple[int, int]]] = {}  # see `_earlier_owners`
         self._files: dict[Path, os.stat_result] = {}  # as they were when they were opened
         self._swept = False  # whether the parts of snapshots that an earlier process left were looked for
         with self._refusing():
@@ -140,20 +164,18 @@ class SqliteJournal(Journal):
             self._reader.close()
             self._create()
             self._reader = connect_to_read(self.path)
-        for fault in journal_check.file_faults(self._reader, 1):
+        for fault in file_faults(self._reader, 1):
             self._refuse(fault)
         recorded = self._lock.last, self._lock.allocators, 0
-        if self._value("SELECT format FROM about") != journal_check.FORMAT:
+        if format_of(self._reader) != journal_check.FORMAT:
             journal_migration.migrate(self._reader, lambda: self._writer, TABLES, PART_BYTES, recorded, self._refuse)
-        self._base = self._value("SELECT base FROM about")
         self.reread()
-        allocators = self._value("SELECT count(*) FROM allocators")
-        for fault in journal_check.count_faults(self.total, allocators, recorded):
+        for fault in journal_check.count_faults(self.total, self._count, recorded):
             raise InputError(
                 f"{self._log}: is damaged: {fault}; left unchanged. Remove {self._lock.path} to continue without the"
                 " others"
             )
-        self._lock.allocators = allocators  # the lock file may have been removed
+        self._lock.allocators = self._count  # the lock file may have been removed
         self._files[self.path] = os.stat(self.path)
 
     def _create(self) -> None:
@@ -173,6 +195,10 @@ class SqliteJournal(Journal):
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {MAX_LOG_PAGES}")
         return connection
+
+    @property
+    def _rows(self) -> SqliteRows:
+        return SqliteRows(self._reader)
 
     def _value(self, query: str, *parameters: Any) -> Any:
         row = self._reader.execute(query, parameters).fetchone()
@@ -202,21 +228,28 @@ class SqliteJournal(Journal):
 
     def allocators(self) -> list[Stored]:
         with self._refusing():
-            return journal_check.stored_allocators(self._reader, self._refuse)
+            return journal_check.stored_allocators(self._rows, self._refuse)
 
     def reread(self) -> None:
         with self._write_lock, self._refusing():
-            for number, first, last, head in self._reader.execute("SELECT allocator, first, last, head FROM chains"):
-                chain = self._chains.setdefault(number, _Chain(first, last, head))
+            chains = self._reader.execute("SELECT allocator, first, last, head FROM chains").fetchall()
+            for number, first, last, head in chains:
+                chain = self._chains.setdefault(number, ChainEnds(first, last, head))
                 chain.first, chain.last, chain.head = first, last, head
-            self._written = sum(one.last for one in self._chains.values())
+            self._base = self._value("SELECT base FROM about")
+            self._written = sum(last for _, _, last, _ in chains)
+            self._count = self._value("SELECT count(*) FROM allocators")
+            for (number,) in self._reader.execute("SELECT allocator FROM changes WHERE name IS NULL").fetchall():
+                self._note_deletion(number)
+            self._earlier = _earlier_owners(self._reader)
 
     def load(self, allocator: Stored, *, complete: bool) -> tuple[Snapshot | None, Iterator[Event]]:
         with self._refusing(), contextlib.ExitStack() as opened:
             reader = opened.enter_context(contextlib.closing(connect_to_read(self.path)))
             reader.execute("BEGIN")  # everything is read as it is now, although old events may be deleted meanwhile
-            chain = journal_check.chain_of(reader, allocator, self._refuse)
-            found = journal_check.read_snapshot(reader, allocator, chain, self._refuse)
+            rows = SqliteRows(reader)
+            chain = journal_check.chain_of(rows, allocator, self._refuse)
+            found = journal_check.read_snapshot(rows, allocator, chain, self._refuse)
             opened.pop_all()
         row = None if found is None else found[0]
         covered = 0 if row is None else row.seq
@@ -225,7 +258,7 @@ class SqliteJournal(Journal):
 
         def events() -> Iterator[Event]:
             with self._refusing(), contextlib.closing(reader):
-                for event in journal_check.checked_events(reader, allocator, chain, row, start, self._refuse):
+                for event in journal_check.checked_events(rows, allocator, chain, row, start, self._refuse):
                     if event.seq > covered:
                         yield event
 
@@ -254,15 +287,22 @@ class SqliteJournal(Journal):
         return event
 
     def is_expired(self, allocator: int, request_id: str) -> bool:
-        chain = self._chains[allocator]
-        if chain.first == 1:
+        chain, earlier = self._chains[allocator], self._earlier.get(allocator)
+        if chain.first == 1 and earlier is None:
             return False
-        generation = chain.first // GENERATION
-        query = "SELECT count(*) FROM expired WHERE allocator = ? AND generation IN (?, ?) AND fingerprint = ?"
         try:
-            return bool(self._value(query, allocator, generation, generation - 1, digest(request_id.encode())))
+            return self._has_fingerprint(allocator, chain, request_id) or any(
+                self._value("SELECT max(seq) <= ? FROM events WHERE allocator = ? AND request = ? AND kind = 0", until,
+                            number, request_id)
+                or self._has_fingerprint(number, self._chains.get(number) or ChainEnds(until + 1, until, 0), request_id)
+                for number, until in earlier or ()
+            )  # fmt: skip
         except sqlite3.Error as error:
             raise JournalError(f"{self.path}: cannot be read: {error}") from None
+
+    def _has_fingerprint(self, allocator: int, chain: ChainEnds, request_id: str) -> bool:
+        query = "SELECT count(*) FROM expired WHERE allocator = ? AND generation IN (?, ?) AND fingerprint = ?"
+        return bool(self._value(query, allocator, *chain.generations, digest(request_id.encode())))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -270,24 +310,22 @@ class SqliteJournal(Journal):
         with self._transaction("_writer") as writer:
             number = 1 + (writer.execute("SELECT max(number) FROM allocators").fetchone()[0] or 0)
             stored = Stored(number, name, settings)
-            writer.execute("INSERT INTO allocators VALUES (?, ?, ?, ?)", (*stored, stored.checksum))
-            writer.execute("INSERT INTO chains VALUES (?, 1, ?, 0, ?)", (number, stored.checksum, stored.checksum))
-        self._chains[number] = _Chain(1, 0, stored.checksum)
-        self._lock.record(allocators=len(self._chains))
+            writer.execute("INSERT INTO allocators VALUES (?, ?, ?, ?)", (number, name, settings, stored.checksum))
+            writer.execute("INSERT INTO chains VALUES (?, 1, ?, 0, ?, 0)", (number, stored.checksum, stored.checksum))
+            write_name(writer, journal_check.NameRow(name, number, 0))
+            earlier = writer.execute(
+                "SELECT allocator, until FROM names WHERE name = ? AND until > 0", (name,)
+            ).fetchall()
+        self._chains[number] = ChainEnds(1, 0, stored.checksum)
+        if earlier:
+            self._earlier[number] = earlier
+        self._count += 1
+        self._lock.record(allocators=self._count)
         return stored
 
     def write(self, events: Sequence[Event]) -> None:
-        heads: dict[int, tuple[int, int]] = {}
-        rows, size = [], 0
-        for event in events:
-            number = event.allocator
-            last, head = heads.get(number) or (self._chains[number].last, self._chains[number].head)
-            if event.seq != last + 1:
-                raise JournalError(f"{self.path}: event {event.seq} of allocator {number} does not follow {last}")
-            checksum = event.checksum(head)
-            heads[number] = event.seq, checksum
-            rows.append((*event, checksum))
-            size += len(event.body)
+        checksums, heads = self._chains.link(events, self.place)
+        rows = [(*event, checksum) for event, checksum in zip(events, checksums, strict=True)]
         with self._transaction("_writer") as writer:
             writer.executemany(
                 "INSERT INTO events (allocator, seq, kind, request, body, checksum) VALUES (?, ?, ?, ?, ?, ?)", rows
@@ -296,11 +334,17 @@ class SqliteJournal(Journal):
                 "UPDATE chains SET last = ?, head = ? WHERE allocator = ?",
                 [(*ends, number) for number, ends in heads.items()],
             )
-        for number, (last, head) in heads.items():
-            chain = self._chains[number]
-            chain.last, chain.head = last, head
+            changes = [event for event in events if event.kind in (CHANGE, DELETE)]
+            for event in changes:
+                _write_change(writer, event)
+            earlier = _earlier_owners(writer) if changes else self._earlier
+        self._chains.note(heads)
+        self._earlier = earlier
+        for event in changes:
+            if event.kind == DELETE:
+                self._note_deletion(event.allocator)
         self._written += len(events)
-        self._unmerged += size + 3 * 4096
+        self._unmerged += sum(len(event.body) for event in events) + 3 * 4096
         self._lock.record(last=self.total)
 
     def check_writable(self) -> None:
@@ -360,14 +404,24 @@ class SqliteJournal(Journal):
                 query = "SELECT snapshot FROM snapshots WHERE allocator = ?"
                 replaced = background.execute(query, (number,)).fetchone()
             unused = {new}
+            self._check_present(number)
             if found is None:
                 raise JournalError(f"{self.path}: event {seq} of allocator {number} is not there")
-            parts = _Parts(self, snapshot, new, found[0], considerate)
+
+            def store(part: int, data: bytes) -> None:
+                self._check_epoch(snapshot)
+                with self._transaction("_background") as background:
+                    background.execute("INSERT INTO snapshot_parts VALUES (?, ?, ?)", (new, part, data))
+                self._unmerged += len(data)
+                self._checkpoint()
+
+            parts = SnapshotParts(snapshot, found[0], store, considerate)
             snapshot.write_to(parts)  # type: ignore[arg-type]
             parts.finish()
             state = parts.state
             with self._transaction("_writer") as writer:
                 self._check_epoch(snapshot)
+                self._check_present(number)
                 row = (number, seq, found[0], new, state.size, state.checksum)
                 writer.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)", row)
             self._chains[number].snapshot = seq
@@ -381,6 +435,10 @@ class SqliteJournal(Journal):
 
     def _check_epoch(self, snapshot: NewSnapshot) -> None:
         if snapshot.epoch != self.epoch:
+            raise _Cancelled
+
+    def _check_present(self, allocator: int) -> None:
+        if allocator not in self._chains or allocator in self._deleted:
             raise _Cancelled
 
     def cancel_snapshots(self) -> None:
@@ -419,40 +477,60 @@ class SqliteJournal(Journal):
             self._swept = True
 
     def prune(self, allocator: int, keep: int) -> bool:
-        chain = self._chains[allocator]
-        end = min(chain.snapshot, chain.last - keep) + 1  # the first event that stays
-        count = end - chain.first
-        if count <= min(PRUNED_EVENTS, keep // 8):
+        chain = self._chains.get(allocator)
+        end = None if chain is None else chain.first_to_keep(keep)
+        if chain is None or end is None:
             return False
         with self._transaction("_background") as background:
             query = """
                 SELECT seq, kind, request, length(body), checksum FROM events WHERE allocator = ? AND seq < ?
                 ORDER BY seq LIMIT ?
             """
-            size, chosen, expired = 0, [], []
-            for seq, kind, request, length, checksum in background.execute(query, (allocator, end, PRUNED_EVENTS)):
-                chosen.append((seq, checksum))
-                if kind == DECIDE:
-                    expired.append((allocator, seq // GENERATION, digest(request.encode())))
-                size += length
-                if size > PRUNED_BYTES:
-                    break
-            last, anchor = chosen[-1]
+            pruned = choose_pruned(background.execute(query, (allocator, end, PRUNED_EVENTS)))
+            last = pruned.last
+            expired = [(allocator, *one) for one in pruned.fingerprints]
             background.execute("DELETE FROM events WHERE allocator = ? AND seq <= ?", (allocator, last))
             background.executemany("INSERT OR IGNORE INTO expired VALUES (?, ?, ?)", expired)
             background.execute(
                 "DELETE FROM expired WHERE (allocator, generation, fingerprint) IN (SELECT allocator, generation,"
                 " fingerprint FROM expired WHERE allocator = ? AND generation < ? LIMIT ?)",
-                (allocator, last // GENERATION - 1, 2 * PRUNED_EVENTS),
+                (allocator, pruned.oldest_generation, 2 * PRUNED_EVENTS),
             )
             background.execute(
-                "UPDATE chains SET first = ?, anchor = ? WHERE allocator = ?", (last + 1, anchor, allocator)
+                "UPDATE chains SET first = ?, anchor = ? WHERE allocator = ?", (last + 1, pruned.anchor, allocator)
             )
         chain.first = last + 1
-        self._unmerged += size // 8
+        self._unmerged += pruned.size // 8
         return True
 
     def maintain(self) -> None:
+        for number in list(self._deleted):
+            for _ in range(SWEPT_TRANSACTIONS):
+                if not self.prune(number, 0):
+                    self._delete_chain(number)
+                    break
+        self._checkpoint()
+
+    def _note_deletion(self, allocator: int) -> None:
+        chain = self._chains.get(allocator)
+        if chain is not None:  # otherwise nothing is left of it
+            chain.snapshot = chain.last
+            self._deleted.add(allocator)
+
+    def _delete_chain(self, allocator: int) -> None:
+        """Delete the chain of a deleted allocator, of which no events are left, and the parts of its snapshot."""
+        with self._transaction("_background") as background:
+            background.execute(
+                "UPDATE about SET base = base + (SELECT last FROM chains WHERE allocator = ?)", (allocator,)
+            )
+            background.execute("DELETE FROM chains WHERE allocator = ?", (allocator,))
+        self._deleted.discard(allocator)
+        del self._chains[allocator]
+        self._swept = False  # parts of its snapshot may be left
+        self._delete_parts(set(), considerate=True)
+
+    def _checkpoint(self) -> None:
+        """Copy the log into the file if it has grown."""
         if self._unmerged < CHECKPOINT_BYTES or "_writer" not in vars(self):
             return
         self._unmerged = 0
@@ -478,53 +556,39 @@ class SqliteJournal(Journal):
             self._lock.close()
 
 
-class _Parts:
-    """A file whose content is written to the journal part by part."""
-
-    def __init__(
-        self, journal: SqliteJournal, snapshot: NewSnapshot, number: int, chain: int, considerate: bool
-    ) -> None:
-        self._journal, self._snapshot, self._number, self._considerate = journal, snapshot, number, considerate
-        self.state = journal_check.StateDigest(snapshot.allocator, snapshot.seq, chain)
-        self._buffer = bytearray()
-        self._count = 0
-        self._began = time.monotonic()
-
-    def write(self, data: bytes) -> int:
-        view = memoryview(data).cast("B")
-        for start in range(0, len(view), PART_BYTES):
-            self._buffer += view[start : start + PART_BYTES]
-            while len(self._buffer) >= PART_BYTES:
-                self._write_part(bytes(self._buffer[:PART_BYTES]))
-                del self._buffer[:PART_BYTES]
-        return len(view)
-
-    def flush(self) -> None:
-        """Do nothing: parts are written when they are complete."""
-
-    def finish(self) -> None:
-        """Write what is left."""
-        if self._buffer:
-            self._write_part(bytes(self._buffer))
-            self._buffer.clear()
-
-    def _write_part(self, data: bytes) -> None:
-        self.state.update(data)
-        journal = self._journal
-        journal._check_epoch(self._snapshot)
-        with journal._transaction("_background") as background:
-            background.execute("INSERT INTO snapshot_parts VALUES (?, ?, ?)", (self._number, self._count, data))
-        journal._unmerged += len(data)
-        journal.maintain()
-        self._count += 1
-        pause(self._began, self._considerate)
-        self._began = time.monotonic()
+def _write_change(writer: sqlite3.Connection, event: Event) -> None:
+    """Change the name and the settings of an allocator, or delete it, as an event says."""
+    number, seq = event.allocator, event.seq
+    name, settings = (None, "") if event.kind == DELETE else read_change(event.body)
+    change = journal_check.ChangeRow(number, name, settings, seq)
+    writer.execute("INSERT OR REPLACE INTO changes VALUES (?, ?, ?, ?, ?)", (*change, change.checksum))
+    writer.execute("UPDATE chains SET changed = ? WHERE allocator = ?", (seq, number))
+    query = "SELECT name FROM names WHERE allocator = ? AND until = 0"
+    for (had,) in writer.execute(query, (number,)).fetchall():
+        if had != name:
+            write_name(writer, journal_check.NameRow(had, number, seq))
+    if name is None:
+        writer.execute("DELETE FROM snapshots WHERE allocator = ?", (number,))
+    else:
+        write_name(writer, journal_check.NameRow(name, number, 0))
 
 
-def pause(began: float, considerate: bool) -> None:
-    """Sleep for as long as work took that began at this time, so that other threads get half of the time."""
-    if considerate:
-        time.sleep(min(MAX_PAUSE, time.monotonic() - began))
+def write_name(writer: sqlite3.Connection, row: journal_check.NameRow) -> None:
+    """Write a name that an allocator has or had."""
+    writer.execute("INSERT OR REPLACE INTO names VALUES (?, ?, ?, ?)", (*row, row.checksum))
+
+
+def _earlier_owners(connection: sqlite3.Connection) -> dict[int, list[tuple[int, int]]]:
+    """Return which other allocators had the name of an allocator, and until which of their events."""
+    query = """
+        SELECT own.allocator, other.allocator, other.until FROM names AS other
+        JOIN names AS own ON own.name = other.name
+        WHERE own.until = 0 AND other.until > 0
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
+    for number, *earlier in connection.execute(query):
+        found.setdefault(number, []).append((earlier[0], earlier[1]))
+    return found
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
