@@ -481,13 +481,13 @@ class AllocatorManager:
             raise JournalError(f"allocator {allocator.name}: was restored from the journal meanwhile, or deleted")
 
     def note_duration(self, allocator: JournaledAllocator, seconds: float) -> None:
-        """Note the processor time of a slow request. The third one moves the allocator into a thread.
+        """Note the processor time of a slow request. The second one moves the allocator into a thread.
 
-        The first decision and the first report may be slow because code is compiled.
+        Code may have been compiled in the request before them, which is not noted, and in the first one.
         """
         name = allocator.name
         self._slow_slots[name] = self._slow_slots.get(name, 0) + 1
-        if self._slow_slots[name] > 2 and self._loop is not None and allocator.thread is None:
+        if self._slow_slots[name] > 1 and self._loop is not None and allocator.thread is None:
             log.warning("slow allocator runs in a thread", extra={"allocator": name, "seconds": round(seconds, 3)})
             self._move_into_thread(allocator)
 
