@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from idleband.allocator.core import AllocatorCore
-from idleband.allocator.events import Decision, Receipt, Report, StepResult
+from idleband.allocator.events import Decision, Report, StepResult
 from idleband.allocator.serialization import StateCopy
 from idleband.allocator.settings import Settings
 from idleband.allocator.supervisor import SETTLE_TIMEOUT
@@ -371,9 +371,6 @@ class AllocatorManager:
 
     def decide(self, allocator: JournaledAllocator, *arguments: Any, **options: Any) -> Decision:
         return self._append(allocator, *allocator.decide(*arguments, **options))
-
-    def report(self, allocator: JournaledAllocator, request_id: str, report: Report | None) -> Receipt:
-        return self._append(allocator, *allocator.report(request_id, report))
 
     def step(
         self, allocator: JournaledAllocator, report: dict[str, Any] | None, decide: dict[str, Any] | None
