@@ -8,7 +8,7 @@ import pytest
 
 from idleband.service.manager import AllocatorManager
 from tests.cli.calls import Refuse
-from tests.service.running import contexts_of, settings
+from tests.service.running import contexts_of, learn, settings
 
 LOG = "log.parquet"
 
@@ -23,7 +23,7 @@ def data() -> Path:
             channels = manager.decide(allocator, contexts_of(i), request_id=f"r{i}").channels
             states = [(k + i) % 2 for k in channels]
             rewards = [(0.1, 1.0)[s] for s in states]
-            manager.report(allocator, f"r{i}", allocator.parse_report(f"r{i}", rewards, states))
+            learn(manager, allocator, f"r{i}", rewards, states)
         manager.commit()
     manager.close()
     return folder

@@ -21,9 +21,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from idleband.allocator.events import Receipt
 from idleband.allocator.settings import Settings
 from idleband.service.app import Service
+from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.limits import Limits
+from idleband.service.manager import AllocatorManager
 from idleband.service.playground_settings import OfferedTrace
 from idleband.service.serve import listen, new_server
 from idleband.service.tokens import Tokens
@@ -54,6 +57,16 @@ def report_body(decision: dict[str, Any]) -> dict[str, Any]:
     """Return valid feedback for a response of decide; a function of slot and channel, so it can be repeated."""
     states = [(k + decision["slot"]) % 2 for k in decision["channels"]]
     return {"request_id": decision["request_id"], "rewards": [(0.1, 1.0)[s] for s in states], "states": states}
+
+
+def learn(
+    manager: AllocatorManager, allocator: JournaledAllocator, request_id: str, rewards: Any, *states_and_more: Any
+) -> Receipt:
+    """Report feedback for a decision; the last arguments are states and perturbations."""
+    more = dict(zip(("states", "perturbations"), states_and_more, strict=False))
+    found, _ = manager.step(allocator, {"request_id": request_id, "rewards": rewards, **more}, None)
+    assert found.receipt is not None
+    return found.receipt
 
 
 def eventually(condition: Callable[[], T], within: float = TIMEOUT) -> T:

@@ -17,7 +17,7 @@ from idleband.service.journal import DECIDE, REPORT, Event, JournalError, NewSna
 from idleband.service.journal_chain import PART_BYTES
 from idleband.service.manager import AllocatorManager
 from idleband.service.sqlite_journal import FILE_NAME, SqliteJournal
-from tests.service.running import contexts_of, settings
+from tests.service.running import contexts_of, learn, settings
 
 DECISIONS = 30
 
@@ -29,7 +29,7 @@ def decide(manager: AllocatorManager, number: int) -> Decision:
 def report(manager: AllocatorManager, decision: Decision) -> Receipt:
     allocator, request_id = manager.allocators["main"], str(decision.request_id)
     rewards = [(0.1, 1.0)[(k + decision.slot) % 2] for k in decision.channels]
-    return manager.report(allocator, request_id, allocator.parse_report(request_id, rewards))
+    return learn(manager, allocator, request_id, rewards)
 
 
 class KilledJournal:

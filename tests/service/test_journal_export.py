@@ -14,7 +14,7 @@ from idleband.service.journal import DECIDE, Event
 from idleband.service.journal_export import decision_log
 from idleband.service.manager import AllocatorManager
 from idleband.service.sqlite_journal import FILE_NAME
-from tests.service.running import contexts_of, settings
+from tests.service.running import contexts_of, learn, settings
 
 
 def played(folder: Path, decisions: int = 30) -> DecisionLog:
@@ -30,13 +30,12 @@ def played(folder: Path, decisions: int = 30) -> DecisionLog:
         channels = manager.decide(allocator, contexts_of(i), request_id=f"r{i}").channels
         states = [(k + i) % 2 for k in channels]
         rewards = [(0.1, 1.0)[s] for s in states]
-        manager.report(allocator, f"r{i}", allocator.parse_report(f"r{i}", [rewards[0], None], [states[0], None]))
+        learn(manager, allocator, f"r{i}", [rewards[0], None], [states[0], None])
         if i % 3 and i:  # the second channel of the slot before
             core = allocator.core
             k = core.record(f"r{i - 1}").decision.channels[1]
             s = (k + i - 1) % 2
-            report = allocator.parse_report(f"r{i - 1}", [None, (0.1, 1.0)[s]], [None, s])
-            manager.report(allocator, f"r{i - 1}", report)
+            learn(manager, allocator, f"r{i - 1}", [None, (0.1, 1.0)[s]], [None, s])
         manager.commit()
     log = decision_log(folder, "main")  # while the service has it open
     manager.close()

@@ -19,6 +19,7 @@ from idleband.errors import ConflictError, InputError
 from idleband.service import journal_files
 from idleband.service.manager import AllocatorManager
 from idleband.service.sqlite_journal import FILE_NAME
+from tests.service.running import learn
 
 DATA = Path(__file__).parents[1] / "data"
 ALL_RECORDED: dict[int, dict[str, Any]] = {
@@ -45,7 +46,7 @@ def play(manager: AllocatorManager, slot: dict[str, Any]) -> None:
         i = int(request_id.partition("-")[2])
         states = {k: int((k + i) % 3 > 0) for k in decision.channels}
         rewards = {k: (0.1, 1.0)[s] for k, s in states.items()}
-        manager.report(allocator, request_id, allocator.parse_report(request_id, rewards, states))
+        learn(manager, allocator, request_id, rewards, states)
     manager.commit()
 
 

@@ -19,13 +19,14 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from idleband.allocator import supervisor
 from idleband.allocator.core import AllocatorCore
-from idleband.allocator.events import Decision, Receipt, RecordedDecision
+from idleband.allocator.events import Decision, RecordedDecision
 from idleband.allocator.settings import Settings
 from idleband.errors import ConflictError, IdlebandError
 from idleband.service.journal import JournalError
 from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.manager import AllocatorManager
 from tests.allocator.helpers import plain
+from tests.service.running import learn
 
 K, M, D, PATIENCE = 4, 2, 2, 6
 SHORT_DEADLINE = 0.005  # seconds
@@ -36,12 +37,6 @@ POLICIES = ("mp-belief-lucb", "mp-lucb-rca", "mp-swucb", "mp-ts")
 def made(policy: str, deadline: float | None) -> Settings:
     given = {"policy": policy, "channels": K, "users": M, "dimension": D, "patience": PATIENCE, "deadline": deadline}
     return Settings.checked(given)
-
-
-def report(
-    manager: AllocatorManager, allocator: JournaledAllocator, request_id: str, rewards: Any, states: Any = None
-) -> Receipt:
-    return manager.report(allocator, request_id, allocator.parse_report(request_id, rewards, states))
 
 
 class ExactlyOnce(RuleBasedStateMachine):
@@ -140,8 +135,8 @@ class ExactlyOnce(RuleBasedStateMachine):
         states = {k: (k + decision.slot) % 2 for i, k in enumerate(decision.channels) if not part >> i & 1}
         rewards = {k: (0.1, 1.0)[s] for k, s in states.items()}
         late = decision.slot <= self.allocator.core.slot - PATIENCE
-        receipt = report(self.manager, self.allocator, request_id, rewards, states)
-        again = report(self.manager, self.allocator, request_id, rewards, states)
+        receipt = learn(self.manager, self.allocator, request_id, rewards, states)
+        again = learn(self.manager, self.allocator, request_id, rewards, states)
         assert receipt.late == again.late == late
         if late:
             self.unacknowledged += [self.reference.count_late, self.reference.count_late]
@@ -209,10 +204,10 @@ class ExactlyOnce(RuleBasedStateMachine):
         for k in self.decisions[request_id].channels:
             state = (k + self.decisions[request_id].slot) % 2
             rewards, states = {k: (0.1, 1.0)[state]}, {k: state}
-            if report(self.manager, self.allocator, request_id, rewards, states).learned:
+            if learn(self.manager, self.allocator, request_id, rewards, states).learned:
                 self.unacknowledged.append(lambda r=rewards, s=states: self.reference_report(request_id, r, s))
             with pytest.raises(ConflictError):
-                report(self.manager, self.allocator, request_id, {k: (1.0, 0.1)[state]}, {k: 1 - state})
+                learn(self.manager, self.allocator, request_id, {k: (1.0, 0.1)[state]}, {k: 1 - state})
 
     @rule(channel=st.integers(0, K - 1), leave=st.booleans())
     def vacate(self, channel: int, leave: bool) -> None:

@@ -18,7 +18,7 @@ from idleband.service.journal import NewSnapshot
 from idleband.service.journal_export import decision_log
 from idleband.service.manager import AllocatorManager
 from idleband.service.sqlite_journal import FILE_NAME, SqliteJournal
-from tests.service.running import TIMEOUT, V1, contexts_of, in_thread, report_body, settings
+from tests.service.running import TIMEOUT, V1, contexts_of, in_thread, learn, report_body, settings
 
 
 def served(manager: AllocatorManager, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -42,7 +42,7 @@ def play(manager: AllocatorManager, name: str, first: int, last: int) -> list[tu
         decision = manager.decide(allocator, contexts_of(i), request_id=f"r{i}")
         found.append(decision.channels)
         rewards = [(0.1, 1.0)[(k + i) % 2] for k in decision.channels]
-        manager.report(allocator, f"r{i}", allocator.parse_report(f"r{i}", rewards))
+        learn(manager, allocator, f"r{i}", rewards)
     return found
 
 

@@ -26,6 +26,7 @@ from tests.service.running import (
     contexts_of,
     eventually,
     in_thread,
+    learn,
     report_body,
     settings,
 )
@@ -38,7 +39,7 @@ def decide(manager: AllocatorManager, request_id: str, number: int = 0, name: st
 def report(manager: AllocatorManager, decision: Decision, name: str = "main") -> Receipt:
     allocator, request_id = manager.allocators[name], str(decision.request_id)
     rewards = [(0.1, 1.0)[(k + decision.slot) % 2] for k in decision.channels]
-    return manager.report(allocator, request_id, allocator.parse_report(request_id, rewards))
+    return learn(manager, allocator, request_id, rewards)
 
 
 def decide_and_report(manager: AllocatorManager, count: int, first: int = 0) -> None:

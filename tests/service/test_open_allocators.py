@@ -28,6 +28,7 @@ from tests.service.running import (
     decide_body,
     eventually,
     in_thread,
+    learn,
     report_body,
     settings,
 )
@@ -91,8 +92,7 @@ def test_closed_allocators_decide_like_those_that_stay_open(tmp_path: Path) -> N
                 allocator = manager.allocators[name]
                 states = [(k + decision.slot) % 2 for k in decision.channels]
                 rewards = [(0.1, 1.0)[s] for s in states]
-                checked = allocator.parse_report(f"r{number}", rewards, states)
-                manager.report(allocator, f"r{number}", checked)
+                learn(manager, allocator, f"r{number}", rewards, states)
                 reference.report(name, number)
                 manager.commit()
             assert len(manager.open_allocators) <= 2

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from idleband.service.manager import AllocatorManager
 from tests.allocator.version_0_1 import NAMES, recorded_slots, unpack_journal
+from tests.service.running import learn
 
 
 def test_journal_of_version_0_1_continues_with_the_decisions_of_version_0_1(tmp_path: Path) -> None:
@@ -21,8 +22,7 @@ def test_journal_of_version_0_1_continues_with_the_decisions_of_version_0_1(tmp_
         decision = manager.decide(allocator, then.contexts, then.users, request_id=then.request_id)
         assert (decision.channels, decision.by, decision.slot) == (then.channels, then.by, then.slot), then.request_id
         if then.reported:
-            report = allocator.parse_report(then.request_id, *then.feedback())
-            assert manager.report(allocator, then.request_id, report).learned == then.channels
+            assert learn(manager, allocator, then.request_id, *then.feedback()).learned == then.channels
         compared += 1
     assert compared == 30 * len(NAMES)
     manager.close()

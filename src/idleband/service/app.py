@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 import idleband
 from idleband.allocator.settings import Settings
 from idleband.service.allocator_api import AllocatorApi
+from idleband.service.direct_requests import DirectRequests
 from idleband.service.journal import JournalError
 from idleband.service.limits import Limits
 from idleband.service.manager import AllocatorManager
@@ -25,6 +26,7 @@ from idleband.service.messages import Health
 from idleband.service.metrics import metrics_text
 from idleband.service.middleware.admission import Admission
 from idleband.service.middleware.authentication import BearerAuthentication
+from idleband.service.middleware.check import Check
 from idleband.service.middleware.connection_close import ConnectionClose
 from idleband.service.middleware.origin_check import OriginCheck
 from idleband.service.middleware.rate_limit import RateLimit
@@ -32,7 +34,7 @@ from idleband.service.middleware.request_metrics import RequestMetrics
 from idleband.service.middleware.security_headers import SecurityHeaders
 from idleband.service.open_connections import OpenConnections
 from idleband.service.openapi import openapi
-from idleband.service.operations import DirectRoutes, Operation, json_response, route
+from idleband.service.operations import Operation, json_response, route
 from idleband.service.playground import Playground
 from idleband.service.playground_settings import OfferedTrace
 from idleband.service.problems import encode, unknown_path
@@ -78,22 +80,29 @@ class Service:
             routes=self.routes, lifespan=self._lifespan, exception_handlers={HTTPException: unknown_path}
         )
         starlette.router.redirect_slashes = False
-        direct = DirectRoutes(starlette, [one for one in operations if one.every_slot], self.limits.body)
-        checked = self._protected(direct, tokens, hosts)
+        checks = self._checks(starlette, tokens, hosts)
+        checked: ASGIApp = SecurityHeaders(ConnectionClose(checks[-1]))
         self._tracing = tracing
         if tracing is not None:
             checked = tracing.middleware(checked)
             tracing.trace_commits(self.manager.commits)
         self.request_metrics = RequestMetrics(checked)
         self.app: ASGIApp = self.request_metrics
+        # Traces are made by middleware.
+        every_slot = [one for one in operations if one.every_slot and tracing is None]
+        # The rate comes last, because a request that is refused passes it again.
+        in_order = (checks[1], checks[0], checks[2])
+        self.direct = DirectRequests(every_slot, self.limits.body, in_order, self.request_metrics)
 
-    def _protected(self, app: ASGIApp, tokens: Tokens | None, hosts: tuple[str, ...]) -> ASGIApp:
-        """Return the application behind all checks; the last one added is the first to see a request."""
+    def _checks(self, app: ASGIApp, tokens: Tokens | None, hosts: tuple[str, ...]) -> tuple[Check, Check, Check]:
+        """Return the checks of admission, origin or token, and rate. Each calls the one before it, the first `app`."""
         # Pages need no token: they ask the user for it. Load balancers and links from other sites need none either.
         public = frozenset(["/", "/playground", "/health", *(f"/static/{path.name}" for path in PAGES.iterdir())])
-        app = Admission(app, public)
-        app = OriginCheck(app, hosts, public) if tokens is None else BearerAuthentication(app, tokens, public)
-        return SecurityHeaders(ConnectionClose(RateLimit(app, self.limits.rate)))
+        admission = Admission(app, public)
+        access: Check = OriginCheck(admission, hosts, public)
+        if tokens is not None:
+            access = BearerAuthentication(admission, tokens, public)
+        return admission, access, RateLimit(access, self.limits.rate)
 
     def operations(self) -> list[Operation]:
         """Return all operations; the routes and the OpenAPI document are made from them."""

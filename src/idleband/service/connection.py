@@ -12,12 +12,17 @@ more is read until it has been parsed. The client then cannot send more, because
 
 import asyncio
 import logging
+from functools import partial
+from http import HTTPStatus
 from typing import Any
 
+from starlette.responses import Response
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from idleband.service.direct_requests import MAX_BODY, DirectRequests, Respond
 from idleband.service.messages import Problem
+from idleband.service.middleware.security_headers import LINES as SECURITY_LINES
 from idleband.service.open_connections import ADMIT, OpenConnections
 from idleband.service.problems import encode
 
@@ -27,7 +32,7 @@ MAX_HEADER_BYTES = 64 * 2**10  # consecutive bytes that do not belong to a body
 REQUEST_TIMEOUT = 20.0
 PIECE = 1024  # bytes that are parsed at once, which may contain several requests; bodies are not cut
 
-_PHRASES = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
+_STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
 
 log = logging.getLogger("idleband.service")
 
@@ -75,9 +80,12 @@ class LimitedConnection(HttpToolsProtocol):
 
     flow: _HeldFlowControl
 
-    def __init__(self, open_connections: OpenConnections, *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self, open_connections: OpenConnections, direct: DirectRequests, *arguments: Any, **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
-        self._open_connections = open_connections
+        self._open_connections, self._direct = open_connections, direct
+        self._direct_respond: Respond | None = None  # answers the present request when its body is complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -123,6 +131,7 @@ class LimitedConnection(HttpToolsProtocol):
             at += len(piece)
             self._header_bytes += len(piece)
             super().data_received(piece)  # type: ignore[arg-type]  # the parser takes any buffer
+            self._answer_directly()
             if self._header_bytes > MAX_HEADER_BYTES:
                 self._refuse(431, f"headers: must be at most {MAX_HEADER_BYTES} bytes")
         self._unparsed = b"" if self.transport.is_closing() else bytes(data[at:])
@@ -132,13 +141,25 @@ class LimitedConnection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._responding = cycle
+        if self._is_short(cycle):
+            self._direct_respond = self._direct.find(cycle.scope)
+            if self._direct_respond is not None:
+                return
         cycle.transport = _JoinedWrites(cycle)  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
+    def _is_short(self, cycle: RequestResponseCycle) -> bool:
+        """Return whether the body of a request is short and of known length, and nothing else is unusual."""
+        known = not cycle.more_body or self._body_left > 0
+        short = len(cycle.body) + self._body_left <= MAX_BODY
+        return known and short and cycle.keep_alive and not cycle.waiting_for_100_continue
+
     def on_response_complete(self) -> None:
         assert self._responding is not None
-        self._responding.transport.flush()  # type: ignore[attr-defined]
+        if isinstance(self._responding.transport, _JoinedWrites):
+            self._responding.transport.flush()
         super().on_response_complete()
+        self._answer_directly()  # the next request, if it was read already
         if self.flow.held and not self.pipeline and not self.transport.is_closing():
             self._parse()
             self.flow.resume_reading()
@@ -150,7 +171,10 @@ class LimitedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._header_bytes, self._in_body = 0, True
-        self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+        self._body_left = 0
+        for name, value in self.headers:
+            if name == b"content-length":
+                self._body_left = int(value)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -161,6 +185,40 @@ class LimitedConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._header_bytes, self._body_left, self._in_body, self._waiting_since = 0, 0, False, None
         super().on_message_complete()
+
+    # --- requests of every slot --------------------------------------------------------------------------------------
+
+    def _answer_directly(self) -> None:
+        """Answer the present request if its body is complete and it does not go through ASGI."""
+        respond, cycle = self._direct_respond, self._responding
+        if respond is None or cycle is None or cycle.more_body:
+            return
+        self._direct_respond = None
+        self._direct.answer(cycle.scope, bytes(cycle.body), respond, partial(self._reply, cycle))
+
+    def _reply(self, cycle: RequestResponseCycle, response: Response) -> None:
+        if self.flow.write_paused and not cycle.disconnected:
+            self.loop.create_task(self._reply_later(cycle, response))
+            return
+        if cycle.disconnected:
+            return
+        head = _STATUS_LINES[response.status_code]
+        for name, value in (*self.server_state.default_headers, *response.raw_headers):
+            head += b"%s: %s\r\n" % (name, value)
+        if b"\r\nconnection: close" in head:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:  # the service is being stopped
+            head += b"connection: close\r\n"
+        self.transport.write(b"%s%s\r\n%s" % (head, SECURITY_LINES, response.body))
+        cycle.response_started = cycle.response_complete = True
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+    async def _reply_later(self, cycle: RequestResponseCycle, response: Response) -> None:
+        """Reply when the client has read part of what was sent to it."""
+        await self.flow.drain()
+        self._reply(cycle, response)
 
     def _admit(self) -> bool:
         """Let the connection stay, because its request was authenticated; return whether there is a place."""
@@ -192,6 +250,6 @@ class LimitedConnection(HttpToolsProtocol):
         log.warning("request refused", extra={"status": status, "reason": detail})
         if not self._in_body and not self._is_responding():  # otherwise part of another response may have been sent
             body = encode(Problem(status, detail))
-            head = f"HTTP/1.1 {status} {_PHRASES[status]}\r\ncontent-type: application/json\r\nconnection: close\r\n"
-            self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+            head = f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+            self.transport.write(_STATUS_LINES[status] + head.encode() + body)
         self.transport.close()

@@ -19,6 +19,8 @@ from idleband.service.journal import DECIDE, Change, Event, Journal, JournalErro
 
 log = logging.getLogger("idleband.service")
 
+_Waiting = list["asyncio.Future[None]"]  # one for each request that waits
+
 
 class GroupCommit:
     """Events on their way to the journal.
@@ -33,8 +35,8 @@ class GroupCommit:
         self.commits, self.committed_events, self.commit_seconds = 0, 0, Histogram()
         self._journal = journal
         self._writer: _WriterThread | None = None
-        self._gathering: asyncio.Future[None] | None = None  # done when the events that gather now are durable
-        self._writing: asyncio.Future[None] | None = None  # done when those being written are
+        self._gathering: _Waiting | None = None  # for the events that gather now, if any request waits
+        self._writing: _Waiting | None = None  # for those being written
         self.restart()
 
     def restart(self) -> None:
@@ -106,13 +108,14 @@ class GroupCommit:
         if self.failure:
             raise JournalError(self.failure)
         if self._events and self._gathering is None:
-            self._gathering = self._loop.create_future()
-            self._gathering.add_done_callback(asyncio.Future.exception)  # the requests may have been cancelled
+            self._gathering = []
             if self._writing is None:
                 self._loop.call_soon(self._hand_over)  # after the other requests of this iteration of the loop
-        waiting = self._gathering or self._writing
+        waiting = self._writing if self._gathering is None else self._gathering
         if waiting is not None:
-            await asyncio.shield(waiting)
+            durable = self._loop.create_future()  # of this request alone, which may be cancelled
+            waiting.append(durable)
+            await durable
 
     def _hand_over(self) -> None:
         if self._gathering is None or self._writing is not None:
@@ -129,13 +132,15 @@ class GroupCommit:
             self.committed_events += len(events)
             self.commit_seconds.add(seconds)
             self._note_written(events)
-            writing.set_result(None)
-            self._hand_over()
+            self._hand_over()  # first, so that the next group is written meanwhile
+            for durable in writing:
+                if not durable.done():
+                    durable.set_result(None)
             return
         self.fail(error)
-        for waiting in (writing, self._gathering):
-            if waiting is not None:
-                waiting.set_exception(error)
+        for durable in (*writing, *(self._gathering or ())):
+            if not durable.done():
+                durable.set_exception(error)
         self._gathering = None
 
     def fail(self, error: Exception) -> None:

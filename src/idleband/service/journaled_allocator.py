@@ -70,6 +70,7 @@ class JournaledAllocator:
         self.number, self.name = stored.number, stored.name  # the manager changes the name
         self._first_settings = stored.first_settings
         self.thread: SlotThread | None = None  # if it does not run in the event loop
+        self.timed = 0  # number of requests whose processor time is to be taken, because one has taken long
         self._decisions = decisions
         self._status: dict[str, Any] = {}
         place = f"{where}: allocator {stored.name}"

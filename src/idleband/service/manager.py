@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from idleband.allocator.core import AllocatorCore
-from idleband.allocator.events import Decision, Receipt, Report, StepResult
+from idleband.allocator.events import Decision, Report, StepResult
 from idleband.allocator.serialization import StateCopy
 from idleband.allocator.settings import Settings
 from idleband.allocator.supervisor import SETTLE_TIMEOUT
@@ -372,9 +372,6 @@ class AllocatorManager:
     def decide(self, allocator: JournaledAllocator, *arguments: Any, **options: Any) -> Decision:
         return self._append(allocator, *allocator.decide(*arguments, **options))
 
-    def report(self, allocator: JournaledAllocator, request_id: str, report: Report | None) -> Receipt:
-        return self._append(allocator, *allocator.report(request_id, report))
-
     def step(
         self, allocator: JournaledAllocator, report: dict[str, Any] | None, decide: dict[str, Any] | None
     ) -> tuple[StepResult, Report | None]:
@@ -481,13 +478,13 @@ class AllocatorManager:
             raise JournalError(f"allocator {allocator.name}: was restored from the journal meanwhile, or deleted")
 
     def note_duration(self, allocator: JournaledAllocator, seconds: float) -> None:
-        """Note the processor time of a slow request. The third one moves the allocator into a thread.
+        """Note the processor time of a slow request. The second one moves the allocator into a thread.
 
-        The first decision and the first report may be slow because code is compiled.
+        Code may have been compiled in the request before them, which is not noted, and in the first one.
         """
         name = allocator.name
         self._slow_slots[name] = self._slow_slots.get(name, 0) + 1
-        if self._slow_slots[name] > 2 and self._loop is not None and allocator.thread is None:
+        if self._slow_slots[name] > 1 and self._loop is not None and allocator.thread is None:
             log.warning("slow allocator runs in a thread", extra={"allocator": name, "seconds": round(seconds, 3)})
             self._move_into_thread(allocator)
 

@@ -1,13 +1,12 @@
 """Operations: the entries of the table from which routes and the OpenAPI document are made."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from idleband.service.problems import HTTPProblem, encode, error_response
 from idleband.service.request_body import BodySize, body_decoder, read_body
@@ -18,8 +17,6 @@ NAMES = "/v1/allocators/"  # beginning of the paths of one allocator
 ALLOCATOR = f"{NAMES}{{name}}"
 
 OPERATION = "idleband.operation"  # key in a scope: method and path of the operation, for traces
-
-_Respond = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -50,42 +47,7 @@ def route(operation: Operation, max_body: int) -> Route:
     return made
 
 
-class DirectRoutes:
-    """Answers the operations of every slot without Starlette's router, which tries the pattern of every route.
-
-    It stands behind all middleware, as the router does, and calls the same function of the operation. Everything else
-    goes on to the router, also other methods on the same paths.
-    """
-
-    def __init__(self, app: ASGIApp, operations: Sequence[Operation], max_body: int) -> None:
-        self._app = app
-        self._fixed: dict[str, _Respond] = {}  # by path
-        self._named: dict[str, _Respond] = {}  # by what follows the name of the allocator
-        for one in operations:
-            assert one.method == "POST", one.path
-            rest = one.path.removeprefix(ALLOCATOR)
-            (self._fixed if rest == one.path else self._named)[rest] = endpoint(one, max_body)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        respond = self._find(scope) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if respond is None:
-            await self._app(scope, receive, send)
-            return
-        response = await respond(Request(scope, receive))
-        await response(scope, receive, send)
-
-    def _find(self, scope: Scope) -> _Respond | None:
-        path = scope["path"]
-        if not path.startswith(NAMES):
-            return self._fixed.get(path)
-        name, slash, rest = path[len(NAMES) :].partition("/")
-        if not name or "/" in rest:
-            return None
-        scope["path_params"] = {"name": name}
-        return self._named.get(slash + rest)
-
-
-def endpoint(operation: Operation, max_body: int) -> _Respond:
+def endpoint(operation: Operation, max_body: int) -> Callable[[Request], Awaitable[Response]]:
     """Return the function that starlette calls for an operation."""
     handler, body_size = operation.handler, operation.body_size or (lambda _: BodySize(max_body, max_body))
     decode = None if operation.body is None else body_decoder(operation.body)
@@ -115,4 +77,12 @@ def _forbidden(operation: Operation, token: Token) -> HTTPProblem:
 
 def json_response(message: Any, status: int = 200) -> Response:
     """Return a message as JSON."""
-    return Response(encode(message), status, media_type="application/json")
+    return _JSONResponse(encode(message), status)
+
+
+class _JSONResponse(Response):
+    """A response whose headers are known."""
+
+    def __init__(self, body: bytes, status: int) -> None:
+        self.body, self.status_code, self.background = body, status, None
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]

@@ -30,10 +30,10 @@ class ProblemResponse(Response):
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         problem = new_problem(status, detail)
         super().__init__(encode(problem), status, headers, "application/json")
-        self._reason = problem.detail
+        self.reason = problem.detail
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[REASON] = self._reason
+        scope[REASON] = self.reason
         await super().__call__(scope, receive, send)
 
 

@@ -11,6 +11,7 @@ from idleband.errors import unknown
 from idleband.service.problems import HTTPProblem
 
 BODY_READ = "idleband.body_read"  # key in a scope: the body was read to its end
+BODY = "idleband.body"  # key in a scope: the body, if it is complete before the request is answered
 BASE_BYTES, BASE_VALUES = 2**16, 300  # of a body of any operation; a request_id may contain a comma per character
 BYTES_PER_NUMBER, BYTES_PER_NAME = 64, 256  # written with all digits, escaped, and laid out on lines of their own
 
@@ -65,6 +66,10 @@ async def read_body(request: Request, size: BodySize, max_bytes: int) -> bytes:
     length = headers.get("content-length", "0")
     if length.isdecimal() and len(length) < 100 and int(length) > max_bytes:
         raise _too_large(max_bytes)
+    whole: bytes | None = request.scope.get(BODY)
+    if whole is not None:
+        size.check(len(whole), whole)
+        return whole
     try:
         async for part in request.stream():
             received += len(part)

@@ -135,7 +135,6 @@ def _run(service: Service, options: ServeOptions, name: str, listening: socket.s
     url = f"http://{f'[{options.host}]' if ':' in options.host else options.host}:{port}"
     server = new_server(service)
     stop = threading.Event()
-    sys.setswitchinterval(SWITCH_INTERVAL)
     if options.station is not None:
         token = None if options.tokens is None else options.tokens.add_own("station", OPERATE)
         client = Client(url, name, token=token, patience=5.0)
@@ -148,8 +147,7 @@ def _run(service: Service, options: ServeOptions, name: str, listening: socket.s
         # uvicorn ends the server on a signal and raises the signal again afterwards, when nothing is left to do.
         signal.signal(number, lambda *_: None)
     try:
-        with SeldomCollection(lambda: service.request_metrics.total):
-            server.run(sockets=[listening])
+        server.run(sockets=[listening])
     finally:
         stop.set()
     if not server.started:
@@ -161,7 +159,7 @@ def new_server(service: Service) -> uvicorn.Server:
     return _Server(
         uvicorn.Config(
             service.app,
-            http=partial(LimitedConnection, service.connections),  # type: ignore[arg-type]  # called like the class
+            http=partial(LimitedConnection, service.connections, service.direct),  # type: ignore[arg-type]  # called like the class
             ws="none",
             log_config=None,
             access_log=False,
@@ -182,6 +180,12 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal ends the process, which belongs to the service alone."""
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        with SeldomCollection(lambda: self._service.request_metrics.total):
+            super().run(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._service.end_streams()

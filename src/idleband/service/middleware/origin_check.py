@@ -1,12 +1,13 @@
 """Protection of a service without a token from web pages of other origins."""
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
+from idleband.service.middleware.check import Check
 from idleband.service.middleware.headers import header
 from idleband.service.problems import ProblemResponse
 
 
-class OriginCheck:
+class OriginCheck(Check):
     """Refuse requests for another host and requests that a browser sends for a page of another origin.
 
     Without a token only this machine may use the service. A page of another origin must not reach it through a host
@@ -15,17 +16,16 @@ class OriginCheck:
     """
 
     def __init__(self, app: ASGIApp, hosts: tuple[str, ...], public_paths: frozenset[str]) -> None:
-        self._app, self._hosts, self._public_paths = app, frozenset(hosts), public_paths
+        super().__init__(app)
+        self._hosts, self._public_paths = frozenset(hosts), public_paths
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
-        if scope["type"] == "http":
-            host = (header(scope, b"host") or "").lower()
-            if _without_port(host) not in self._hosts:
-                app = ProblemResponse(421, "Host: must be the name or address that the service was started with")
-            elif scope["path"] not in self._public_paths and _is_cross_origin(scope, host):
-                app = ProblemResponse(403, "Origin: requests by pages of another origin are refused")
-        await app(scope, receive, send)
+    def refusal(self, scope: Scope) -> ProblemResponse | None:
+        host = (header(scope, b"host") or "").lower()
+        if _without_port(host) not in self._hosts:
+            return ProblemResponse(421, "Host: must be the name or address that the service was started with")
+        if scope["path"] not in self._public_paths and _is_cross_origin(scope, host):
+            return ProblemResponse(403, "Origin: requests by pages of another origin are refused")
+        return None
 
 
 def _is_cross_origin(scope: Scope, host: str) -> bool:

@@ -2,25 +2,26 @@
 
 import time
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
+from idleband.service.middleware.check import Check
 from idleband.service.problems import ProblemResponse
 
 MAX_ADDRESSES = 10_000  # whose rates are remembered
 
 
-class RateLimit:
+class RateLimit(Check):
     """Refuse requests above a rate. Each address has a token bucket that holds the requests of one second."""
 
     def __init__(self, app: ASGIApp, rate: float) -> None:
-        self._app, self._rate = app, rate
+        super().__init__(app)
+        self._rate = rate
         self._buckets: dict[str, tuple[float, float]] = {}  # address -> (requests left, time of the last request)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
-        if scope["type"] == "http" and not self._within_rate(scope):
-            app = ProblemResponse(429, f"more than {self._rate:g} requests per second", {"Retry-After": "1"})
-        await app(scope, receive, send)
+    def refusal(self, scope: Scope) -> ProblemResponse | None:
+        if self._within_rate(scope):
+            return None
+        return ProblemResponse(429, f"more than {self._rate:g} requests per second", {"Retry-After": "1"})
 
     def _within_rate(self, scope: Scope) -> bool:
         address = scope["client"][0] if scope.get("client") else ""

@@ -44,14 +44,15 @@ class RequestMetrics:
         try:
             await self._app(scope, receive, send_and_note)
         finally:
-            self._count(scope, status, time.perf_counter() - began)
+            self.count(scope, status, time.perf_counter() - began)
 
     @property
     def total(self) -> int:
         """Number of all requests."""
         return sum(self.requests.copy().values())
 
-    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+    def count(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
         method, path = scope["method"], scope["path"]
         self.requests[method, status] = self.requests.get((method, status), 0) + 1
         if path.endswith(STREAMS):

@@ -10,6 +10,9 @@ HEADERS = (
 )
 
 
+LINES = b"".join(b"%s: %s\r\n" % pair for pair in HEADERS)  # as they are sent
+
+
 class SecurityHeaders:
     """Add headers that keep other sites from embedding, guessing or caching what the service returns."""
 
