@@ -12,10 +12,11 @@ import pytest
 
 from idleband.allocator.events import Decision, Receipt
 from idleband.errors import InputError
-from idleband.service import sqlite_journal
+from idleband.service import journal_chain
 from idleband.service.journal import DECIDE, REPORT, Event, JournalError, NewSnapshot, Snapshot
+from idleband.service.journal_chain import PART_BYTES
 from idleband.service.manager import AllocatorManager
-from idleband.service.sqlite_journal import FILE_NAME, PART_BYTES, SqliteJournal
+from idleband.service.sqlite_journal import FILE_NAME, SqliteJournal
 from tests.service.running import contexts_of, settings
 
 DECISIONS = 30
@@ -544,7 +545,7 @@ def test_event_numbers_continue_after_all_events_are_deleted(tmp_path: Path) -> 
 def test_request_ids_of_deleted_decisions_are_kept_in_bounded_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_journal, "GENERATION", 100)
+    monkeypatch.setattr(journal_chain, "GENERATION", 100)
     journal = SqliteJournal(tmp_path)
     journal.add("main", "{}")
     for i in range(20):

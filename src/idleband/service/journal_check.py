@@ -1,13 +1,15 @@
-"""Checks of a SQLite journal: what is damaged, missing or older than the rest, in plain words.
+"""Checks of a journal: what is damaged, missing or older than the rest, in plain words.
+
+They read rows, in whatever database these are stored.
 
 Every check reports through a function. The service raises an InputError at the first fault; `idleband journal verify`
 collects all of them.
 """
 
 import hashlib
-import sqlite3
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from idleband.errors import counted
 from idleband.service.journal import Event, Stored
@@ -52,25 +54,42 @@ class StateDigest:
         return int.from_bytes(self._digest.digest(), "little", signed=True)
 
 
-def file_faults(reader: sqlite3.Connection, limit: int) -> Iterator[str]:
-    """Yield what is wrong with the file as a whole. After the first fault nothing else may be readable."""
-    if not reader.execute("SELECT count(*) FROM sqlite_master WHERE name = 'about'").fetchone()[0]:
-        yield "was not written by idleband"
-        return
-    row = reader.execute("SELECT format FROM about").fetchone()
-    found = None if row is None else row[0]
-    if found not in (1, FORMAT):
-        yield f"has format {found!r}; this version reads 1 and {FORMAT}"
-        return
-    for (line,) in reader.execute(f"PRAGMA integrity_check({limit})"):
-        if line != "ok":
-            yield f"is damaged ({' '.join(str(line).split())})"
+class Rows(ABC):
+    """The rows of a journal of the present format. Damaged ones may contain anything."""
+
+    @abstractmethod
+    def allocators(self) -> Iterable[tuple[Any, ...]]:
+        """Return number, name, settings and checksum of each allocator, by number."""
+
+    @abstractmethod
+    def chain(self, allocator: int) -> tuple[Any, ...] | None:
+        """Return first, anchor, last and head of the chain of an allocator."""
+
+    @abstractmethod
+    def snapshot(self, allocator: int) -> tuple[Any, ...] | None:
+        """Return the row of the snapshot of an allocator, in the order of `SnapshotRow`."""
+
+    @abstractmethod
+    def parts(self, snapshot: int) -> Iterable[Any]:
+        """Return the parts of a snapshot in order."""
+
+    @abstractmethod
+    def events(self, allocator: int, after: int) -> Iterable[tuple[Any, ...]]:
+        """Return the fields of `Event` and the checksum of each event after this number, in order."""
+
+    @abstractmethod
+    def mentioned(self, table: str) -> Iterable[int]:
+        """Return the numbers of the allocators in the table events, chains or snapshots."""
+
+    @abstractmethod
+    def base(self) -> int:
+        """Return the number of events that were written before those in the chains."""
 
 
-def stored_allocators(reader: sqlite3.Connection, report: Report) -> list[Stored]:
+def stored_allocators(rows: Rows, report: Report) -> list[Stored]:
     """Return all allocators; report those whose settings are damaged."""
     found = []
-    for *row, checksum in reader.execute("SELECT number, name, settings, checksum FROM allocators ORDER BY number"):
+    for *row, checksum in rows.allocators():
         stored = Stored(*row)
         if stored.checksum != checksum:
             report(f"the settings of allocator {stored.name!r} are damaged")
@@ -78,11 +97,9 @@ def stored_allocators(reader: sqlite3.Connection, report: Report) -> list[Stored
     return found
 
 
-def chain_of(reader: sqlite3.Connection, stored: Stored, report: Report) -> Chain:
+def chain_of(rows: Rows, stored: Stored, report: Report) -> Chain:
     """Return the ends of the chain of an allocator."""
-    row = reader.execute(
-        "SELECT first, anchor, last, head FROM chains WHERE allocator = ?", (stored.number,)
-    ).fetchone()
+    row = rows.chain(stored.number)
     if row is None or not all(isinstance(one, int) for one in row):
         report(f"the number of events of allocator {stored.name} is missing")
         return Chain(1, stored.checksum, 0, stored.checksum)
@@ -92,21 +109,17 @@ def chain_of(reader: sqlite3.Connection, stored: Stored, report: Report) -> Chai
     return chain
 
 
-def read_snapshot(
-    reader: sqlite3.Connection, stored: Stored, chain: Chain, report: Report
-) -> tuple[SnapshotRow, bytes] | None:
+def read_snapshot(rows: Rows, stored: Stored, chain: Chain, report: Report) -> tuple[SnapshotRow, bytes] | None:
     """Return the snapshot of an allocator, if it has one."""
     name = stored.name
-    row = reader.execute(
-        "SELECT seq, chain, snapshot, size, checksum FROM snapshots WHERE allocator = ?", (stored.number,)
-    ).fetchone()
+    row = rows.snapshot(stored.number)
     if row is None:
         if chain.first != 1:
             report(f"the snapshot of allocator {name} is missing, and its events begin with number {chain.first}")
         return None
     found = SnapshotRow(*row)
     digest, parts = StateDigest(stored.number, found.seq, found.chain), []
-    for (data,) in reader.execute("SELECT data FROM snapshot_parts WHERE snapshot = ? ORDER BY part", found[2:3]):
+    for data in rows.parts(found.snapshot):
         if not isinstance(data, bytes):
             break
         digest.update(data)
@@ -121,7 +134,7 @@ def read_snapshot(
 
 
 def checked_events(
-    reader: sqlite3.Connection, stored: Stored, chain: Chain, snapshot: SnapshotRow | None, start: int, report: Report
+    rows: Rows, stored: Stored, chain: Chain, snapshot: SnapshotRow | None, start: int, report: Report
 ) -> Iterator[Event]:
     """Yield the events of an allocator with numbers above `start`, in order.
 
@@ -133,8 +146,7 @@ def checked_events(
         if start == chain.first - 1 and snapshot.chain != chain.anchor:
             report(f"the snapshot of allocator {name} does not belong to its events")
         previous = snapshot.chain
-    query = "SELECT allocator, seq, kind, request, body, checksum FROM events WHERE allocator = ? AND seq > ?"
-    for *row, checksum in reader.execute(f"{query} ORDER BY seq", (stored.number, start)):
+    for *row, checksum in rows.events(stored.number, start):
         event = Event(*row)
         if event.seq != expected:
             report(_missing(expected, event.seq - 1, name))
@@ -167,23 +179,23 @@ class Summary(NamedTuple):
         return f"{counted(self.allocators, 'allocator')}, {counted(self.events, 'event')}"
 
 
-def summary(reader: sqlite3.Connection, recorded: tuple[int, int, int]) -> Summary:
+def summary(rows: Rows, recorded: tuple[int, int, int]) -> Summary:
     """Check a whole journal of the present format. `recorded` are the numbers in its lock file."""
     faults: list[str] = []
     kept = written = 0
-    allocators = stored_allocators(reader, faults.append)
+    allocators = stored_allocators(rows, faults.append)
     for stored in allocators:
-        chain = chain_of(reader, stored, faults.append)
-        snapshot = read_snapshot(reader, stored, chain, faults.append)
+        chain = chain_of(rows, stored, faults.append)
+        snapshot = read_snapshot(rows, stored, chain, faults.append)
         row = None if snapshot is None else snapshot[0]
-        kept += sum(1 for _ in checked_events(reader, stored, chain, row, chain.first - 1, faults.append))
+        kept += sum(1 for _ in checked_events(rows, stored, chain, row, chain.first - 1, faults.append))
         written += chain.last
     numbers = [stored.number for stored in allocators]
     for table in ("events", "chains", "snapshots"):
-        for (number,) in reader.execute(f"SELECT DISTINCT allocator FROM {table}"):
+        for number in rows.mentioned(table):
             if number not in numbers:
                 faults.append(f"allocator number {number} is missing, but not its {table}")
-    written += reader.execute("SELECT base FROM about").fetchone()[0]
+    written += rows.base()
     faults += count_faults(written, len(allocators), recorded)
     return Summary(len(allocators), kept, written, faults)
 

@@ -14,6 +14,7 @@ from idleband.service import journal_check, journal_lock, journal_migration
 from idleband.service.journal_check import Summary
 from idleband.service.journal_lock import CLOSED, recorded_numbers
 from idleband.service.sqlite_journal import FILE_NAME, connect_to_read, missing_file
+from idleband.service.sqlite_rows import SqliteRows, file_faults
 
 MAX_FAULTS = 20  # that are listed
 
@@ -39,11 +40,11 @@ def verify(folder: Path) -> Summary:
 
 
 def _summary(reader: sqlite3.Connection, recorded: tuple[int, int, int]) -> Summary:
-    faults = list(journal_check.file_faults(reader, MAX_FAULTS))
+    faults = list(file_faults(reader, MAX_FAULTS))
     if faults:
         return Summary(0, 0, 0, faults)
     if reader.execute("SELECT format FROM about").fetchone()[0] == journal_check.FORMAT:
-        return journal_check.summary(reader, recorded)
+        return journal_check.summary(SqliteRows(reader), recorded)
     allocators, events, last = reader.execute(
         "SELECT (SELECT count(*) FROM allocators), (SELECT count(*) FROM events), (SELECT max(seq) FROM events)"
     ).fetchone()

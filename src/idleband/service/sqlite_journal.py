@@ -15,7 +15,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,18 +22,23 @@ from urllib.parse import quote
 
 from idleband.errors import InputError
 from idleband.service import journal_check, journal_migration
-from idleband.service.journal import DECIDE, Event, Journal, JournalError, NewSnapshot, Snapshot, Stored, digest
+from idleband.service.journal import Event, Journal, JournalError, NewSnapshot, Snapshot, Stored, digest
+from idleband.service.journal_chain import (
+    DELETED_PARTS,
+    PART_BYTES,
+    PRUNED_EVENTS,
+    ChainEnds,
+    Chains,
+    SnapshotParts,
+    choose_pruned,
+    pause,
+)
 from idleband.service.journal_lock import CLOSED, IN_USE, JournalLock
+from idleband.service.sqlite_rows import SqliteRows, file_faults
 
 FILE_NAME = "journal.sqlite"
-PART_BYTES = 2**18  # of a snapshot, written in one transaction
-DELETED_PARTS = 4  # of an old snapshot, in one transaction
-PRUNED_EVENTS, PRUNED_BYTES = 256, 2**20  # deleted in one transaction, at most
 CHECKPOINT_BYTES = 2**22  # written to the log before it is copied into the file
 MAX_LOG_PAGES = 2**14  # at which a commit copies the log into the file itself
-MAX_PAUSE = 0.05  # seconds between two parts of a snapshot
-# The request_ids of deleted decisions are kept for at least so many events, as 64 bits each.
-GENERATION = 10_000_000
 
 TABLES = """
 CREATE TABLE about (
@@ -88,16 +92,6 @@ CREATE TABLE snapshot_parts (
 """
 
 
-@dataclass
-class _Chain:
-    """What is in the journal of one allocator. Events and snapshots are written by different threads."""
-
-    first: int
-    last: int
-    head: int
-    snapshot: int = 0  # number of the last event that is in the snapshot
-
-
 class _Cancelled(Exception):
     """A snapshot is not needed any more."""
 
@@ -111,7 +105,7 @@ class SqliteJournal(Journal):
         self.epoch = 0
         self._log = self.path.with_name(f"{FILE_NAME}-wal")
         self._write_lock = threading.Lock()
-        self._chains: dict[int, _Chain] = {}
+        self._chains = Chains()
         self._written = 0  # events in the chains
         self._unmerged = 0  # bytes written to the log since it was copied into the file, about
         self._files: dict[Path, os.stat_result] = {}  # as they were when they were opened
@@ -139,14 +133,14 @@ class SqliteJournal(Journal):
             self._reader.close()
             self._create()
             self._reader = connect_to_read(self.path)
-        for fault in journal_check.file_faults(self._reader, 1):
+        for fault in file_faults(self._reader, 1):
             self._refuse(fault)
         recorded = self._lock.last, self._lock.allocators, 0
         if self._value("SELECT format FROM about") != journal_check.FORMAT:
             journal_migration.migrate(self._reader, lambda: self._writer, TABLES, PART_BYTES, recorded, self._refuse)
         self._base = self._value("SELECT base FROM about")
         for number, *row in self._reader.execute("SELECT allocator, first, last, head FROM chains"):
-            self._chains[number] = _Chain(*row)
+            self._chains[number] = ChainEnds(*row)
         self._written = sum(one.last for one in self._chains.values())
         allocators = self._value("SELECT count(*) FROM allocators")
         for fault in journal_check.count_faults(self.total, allocators, recorded):
@@ -174,6 +168,10 @@ class SqliteJournal(Journal):
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {MAX_LOG_PAGES}")
         return connection
+
+    @property
+    def _rows(self) -> SqliteRows:
+        return SqliteRows(self._reader)
 
     def _value(self, query: str, *parameters: Any) -> Any:
         row = self._reader.execute(query, parameters).fetchone()
@@ -203,21 +201,21 @@ class SqliteJournal(Journal):
 
     def allocators(self) -> list[Stored]:
         with self._refusing():
-            return journal_check.stored_allocators(self._reader, self._refuse)
+            return journal_check.stored_allocators(self._rows, self._refuse)
 
     def load(self, allocator: Stored, *, complete: bool) -> tuple[Snapshot | None, Iterator[Event]]:
         with self._refusing():
-            chain = journal_check.chain_of(self._reader, allocator, self._refuse)
-            found = journal_check.read_snapshot(self._reader, allocator, chain, self._refuse)
+            chain = journal_check.chain_of(self._rows, allocator, self._refuse)
+            found = journal_check.read_snapshot(self._rows, allocator, chain, self._refuse)
         row = None if found is None else found[0]
-        kept = _Chain(chain.first, chain.last, chain.head, 0 if row is None else row.seq)
+        kept = ChainEnds(chain.first, chain.last, chain.head, 0 if row is None else row.seq)
         self._written += kept.last - self._chains[allocator.number].last  # after a failure more may be there
         self._chains[allocator.number] = kept
         start = chain.first - 1 if complete or row is None else row.seq
 
         def events() -> Iterator[Event]:
             with self._refusing():
-                for event in journal_check.checked_events(self._reader, allocator, chain, row, start, self._refuse):
+                for event in journal_check.checked_events(self._rows, allocator, chain, row, start, self._refuse):
                     if event.seq > kept.snapshot:
                         yield event
 
@@ -249,10 +247,9 @@ class SqliteJournal(Journal):
         chain = self._chains[allocator]
         if chain.first == 1:
             return False
-        generation = chain.first // GENERATION
         query = "SELECT count(*) FROM expired WHERE allocator = ? AND generation IN (?, ?) AND fingerprint = ?"
         try:
-            return bool(self._value(query, allocator, generation, generation - 1, digest(request_id.encode())))
+            return bool(self._value(query, allocator, *chain.generations, digest(request_id.encode())))
         except sqlite3.Error as error:
             raise JournalError(f"{self.path}: cannot be read: {error}") from None
 
@@ -264,22 +261,13 @@ class SqliteJournal(Journal):
             stored = Stored(number, name, settings)
             writer.execute("INSERT INTO allocators VALUES (?, ?, ?, ?)", (*stored, stored.checksum))
             writer.execute("INSERT INTO chains VALUES (?, 1, ?, 0, ?)", (number, stored.checksum, stored.checksum))
-        self._chains[number] = _Chain(1, 0, stored.checksum)
+        self._chains[number] = ChainEnds(1, 0, stored.checksum)
         self._lock.record(allocators=len(self._chains))
         return stored
 
     def write(self, events: Sequence[Event]) -> None:
-        heads: dict[int, tuple[int, int]] = {}
-        rows, size = [], 0
-        for event in events:
-            number = event.allocator
-            last, head = heads.get(number) or (self._chains[number].last, self._chains[number].head)
-            if event.seq != last + 1:
-                raise JournalError(f"{self.path}: event {event.seq} of allocator {number} does not follow {last}")
-            checksum = event.checksum(head)
-            heads[number] = event.seq, checksum
-            rows.append((*event, checksum))
-            size += len(event.body)
+        checksums, heads = self._chains.link(events, self.place)
+        rows = [(*event, checksum) for event, checksum in zip(events, checksums, strict=True)]
         with self._transaction("_writer") as writer:
             writer.executemany(
                 "INSERT INTO events (allocator, seq, kind, request, body, checksum) VALUES (?, ?, ?, ?, ?, ?)", rows
@@ -288,11 +276,9 @@ class SqliteJournal(Journal):
                 "UPDATE chains SET last = ?, head = ? WHERE allocator = ?",
                 [(*ends, number) for number, ends in heads.items()],
             )
-        for number, (last, head) in heads.items():
-            chain = self._chains[number]
-            chain.last, chain.head = last, head
+        self._chains.note(heads)
         self._written += len(events)
-        self._unmerged += size + 3 * 4096
+        self._unmerged += sum(len(event.body) for event in events) + 3 * 4096
         self._lock.record(last=self.total)
 
     def check_writable(self) -> None:
@@ -350,7 +336,15 @@ class SqliteJournal(Journal):
                 new = 1 + (background.execute("SELECT max(snapshot) FROM snapshot_parts").fetchone()[0] or 0)
             if found is None:
                 raise JournalError(f"{self.path}: event {seq} of allocator {number} is not there")
-            parts = _Parts(self, snapshot, new, found[0], considerate)
+
+            def store(part: int, data: bytes) -> None:
+                self._check_epoch(snapshot)
+                with self._transaction("_background") as background:
+                    background.execute("INSERT INTO snapshot_parts VALUES (?, ?, ?)", (new, part, data))
+                self._unmerged += len(data)
+                self.maintain()
+
+            parts = SnapshotParts(snapshot, found[0], store, considerate)
             snapshot.write_to(parts)  # type: ignore[arg-type]
             parts.finish()
             state = parts.state
@@ -404,36 +398,29 @@ class SqliteJournal(Journal):
 
     def prune(self, allocator: int, keep: int) -> bool:
         chain = self._chains[allocator]
-        end = min(chain.snapshot, chain.last - keep) + 1  # the first event that stays
-        count = end - chain.first
-        if count <= min(PRUNED_EVENTS, keep // 8):
+        end = chain.first_to_keep(keep)
+        if end is None:
             return False
         with self._transaction("_background") as background:
             query = """
                 SELECT seq, kind, request, length(body), checksum FROM events WHERE allocator = ? AND seq < ?
                 ORDER BY seq LIMIT ?
             """
-            size, chosen, expired = 0, [], []
-            for seq, kind, request, length, checksum in background.execute(query, (allocator, end, PRUNED_EVENTS)):
-                chosen.append((seq, checksum))
-                if kind == DECIDE:
-                    expired.append((allocator, seq // GENERATION, digest(request.encode())))
-                size += length
-                if size > PRUNED_BYTES:
-                    break
-            last, anchor = chosen[-1]
+            pruned = choose_pruned(background.execute(query, (allocator, end, PRUNED_EVENTS)))
+            last = pruned.last
+            expired = [(allocator, *one) for one in pruned.fingerprints]
             background.execute("DELETE FROM events WHERE allocator = ? AND seq <= ?", (allocator, last))
             background.executemany("INSERT OR IGNORE INTO expired VALUES (?, ?, ?)", expired)
             background.execute(
                 "DELETE FROM expired WHERE (allocator, generation, fingerprint) IN (SELECT allocator, generation,"
                 " fingerprint FROM expired WHERE allocator = ? AND generation < ? LIMIT ?)",
-                (allocator, last // GENERATION - 1, 2 * PRUNED_EVENTS),
+                (allocator, pruned.oldest_generation, 2 * PRUNED_EVENTS),
             )
             background.execute(
-                "UPDATE chains SET first = ?, anchor = ? WHERE allocator = ?", (last + 1, anchor, allocator)
+                "UPDATE chains SET first = ?, anchor = ? WHERE allocator = ?", (last + 1, pruned.anchor, allocator)
             )
         chain.first = last + 1
-        self._unmerged += size // 8
+        self._unmerged += pruned.size // 8
         return True
 
     def maintain(self) -> None:
@@ -460,55 +447,6 @@ class SqliteJournal(Journal):
                 self._writer.close()
         if hasattr(self, "_lock"):
             self._lock.close()
-
-
-class _Parts:
-    """A file whose content is written to the journal part by part."""
-
-    def __init__(
-        self, journal: SqliteJournal, snapshot: NewSnapshot, number: int, chain: int, considerate: bool
-    ) -> None:
-        self._journal, self._snapshot, self._number, self._considerate = journal, snapshot, number, considerate
-        self.state = journal_check.StateDigest(snapshot.allocator, snapshot.seq, chain)
-        self._buffer = bytearray()
-        self._count = 0
-        self._began = time.monotonic()
-
-    def write(self, data: bytes) -> int:
-        view = memoryview(data).cast("B")
-        for start in range(0, len(view), PART_BYTES):
-            self._buffer += view[start : start + PART_BYTES]
-            while len(self._buffer) >= PART_BYTES:
-                self._write_part(bytes(self._buffer[:PART_BYTES]))
-                del self._buffer[:PART_BYTES]
-        return len(view)
-
-    def flush(self) -> None:
-        """Do nothing: parts are written when they are complete."""
-
-    def finish(self) -> None:
-        """Write what is left."""
-        if self._buffer:
-            self._write_part(bytes(self._buffer))
-            self._buffer.clear()
-
-    def _write_part(self, data: bytes) -> None:
-        self.state.update(data)
-        journal = self._journal
-        journal._check_epoch(self._snapshot)
-        with journal._transaction("_background") as background:
-            background.execute("INSERT INTO snapshot_parts VALUES (?, ?, ?)", (self._number, self._count, data))
-        journal._unmerged += len(data)
-        journal.maintain()
-        self._count += 1
-        pause(self._began, self._considerate)
-        self._began = time.monotonic()
-
-
-def pause(began: float, considerate: bool) -> None:
-    """Sleep for as long as work took that began at this time, so that other threads get half of the time."""
-    if considerate:
-        time.sleep(min(MAX_PAUSE, time.monotonic() - began))
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
