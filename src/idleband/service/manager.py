@@ -49,8 +49,8 @@ def check_name(name: str) -> None:
 class AllocatorManager:
     """Allocators by name. All methods belong to one thread."""
 
-    def __init__(self, folder: Path, *, keep: int = KEEP_EVENTS, snapshot_every: int = SNAPSHOT_EVERY) -> None:
-        self.journal: Journal = SqliteJournal(folder)
+    def __init__(self, data: Path | Journal, *, keep: int = KEEP_EVENTS, snapshot_every: int = SNAPSHOT_EVERY) -> None:
+        self.journal = data if isinstance(data, Journal) else SqliteJournal(data)
         self.commits = GroupCommit(self.journal)
         self.allocators: dict[str, JournaledAllocator] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
