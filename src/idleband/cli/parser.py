@@ -170,7 +170,18 @@ def _add_paper(commands: Any) -> None:
 
 def _add_serve(commands: Any) -> None:
     serve = _add(commands, "serve", "assign channels over HTTP, with a live web page")
-    serve.add_argument("--data", metavar="DIR", required=True, help="folder of the journal")
+    serve.add_argument(
+        "--data", metavar="DIR|URL", required=True,
+        help="folder of the journal, or postgresql://USER@HOST/DATABASE, which several processes may share",
+    )  # fmt: skip
+    serve.add_argument(
+        "--advertise", metavar="URL",
+        help="address at which other processes with the same database reach this one (default http://HOST:PORT)",
+    )  # fmt: skip
+    serve.add_argument(
+        "--lease", metavar="SECONDS",
+        help="time after which they take its allocators over when it does not answer (default 5)",
+    )  # fmt: skip
     serve.add_argument(
         "--policy", metavar=POLICY, help="a policy, or file.py:NAME (not needed for an allocator that exists)"
     )

@@ -65,7 +65,7 @@ class AllocatorApi:
 
     def __init__(self, manager: AllocatorManager) -> None:
         self._manager = manager
-        self.views = {name: _new_view(allocator) for name, allocator in manager.allocators.items()}
+        self.views = _Views(manager)
         self._logged_failures: dict[str, str] = {}  # name -> failure of the policy that was logged
         self._rendered: dict[str, _RenderedView] = {}  # by name; several watchers share one
         self._rendering: dict[str, asyncio.Future[_RenderedView]] = {}
@@ -123,7 +123,6 @@ class AllocatorApi:
     def open(self, name: str, settings: Settings, core: AllocatorCore | None = None) -> JournaledAllocator:
         """Return the allocator of this name; create it if there is none, with this core if it is given."""
         allocator = self._manager.open(name, settings, core)
-        self.views.setdefault(name, _new_view(allocator))
         return allocator
 
     def end_streams(self) -> None:
@@ -320,7 +319,7 @@ class AllocatorApi:
     # --- status ------------------------------------------------------------------------------------------------------
 
     async def list_allocators(self, request: Request) -> AllocatorList:
-        return AllocatorList(list(self._manager.allocators))
+        return AllocatorList(await self._manager.names())
 
     async def status(self, request: Request) -> AllocatorStatus:
         allocator = self._find(request)
@@ -380,6 +379,18 @@ class AllocatorApi:
         found, text = await _read(allocator, lambda: _status_and_explanation(allocator))
         status = _status_message(allocator, found)
         return {**msgspec.structs.asdict(status), **self.views[name].view(), "explanation": text}
+
+
+class _Views(dict[str, LiveView]):
+    """What is shown of each allocator, by name, from its first change on."""
+
+    def __init__(self, manager: AllocatorManager) -> None:
+        super().__init__()
+        self._manager = manager
+
+    def __missing__(self, name: str) -> LiveView:
+        found = self[name] = _new_view(self._manager.allocators[name])
+        return found
 
 
 class _RenderedView(NamedTuple):

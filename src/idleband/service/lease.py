@@ -16,7 +16,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from idleband.service.journal import JournalError
+from idleband.service.journal import JournalError, Owner
 from idleband.service.journal_chain import ChainEnds
 from idleband.service.postgres_database import Database
 
@@ -43,14 +43,6 @@ class Owned(NamedTuple):
     chain: ChainEnds  # as it was when the process became its owner
 
 
-class Owner(NamedTuple):
-    """The owner of an allocator."""
-
-    number: int  # of the allocator
-    is_here: bool
-    address: str | None  # of the process; None if it has ended, or lost its lease
-
-
 class Lease:
     """The lease of this process.
 
@@ -60,7 +52,7 @@ class Lease:
     def __init__(self, database: Database, address: str, seconds: float = LEASE) -> None:
         self.address, self.seconds = address, seconds
         self.owned: dict[int, Owned] = {}
-        self.changed: Callable[[], None] = lambda: None
+        self.changed: Callable[[], object] = lambda: None
         self._database = database
         self._lock = threading.Lock()
         self._beating = asyncio.Lock()
@@ -149,7 +141,7 @@ class Lease:
     async def find(self, name: str) -> Owner | None:
         """Return the owner of an allocator; None if there is no allocator of this name."""
         row = await self._database.use("reader", lambda connection: connection.fetchrow(_FIND, name))
-        return None if row is None else Owner(row[0], row[1] == self._id and row[0] in self.owned, row[2])
+        return None if row is None else Owner(row[1] == self._id and row[0] in self.owned, row[2])
 
     # --- in any thread -----------------------------------------------------------------------------------------------
 

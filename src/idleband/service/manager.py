@@ -22,7 +22,7 @@ from idleband.allocator.supervisor import SETTLE_TIMEOUT
 from idleband.errors import ConflictError, InputError, shown
 from idleband.service.group_commit import GroupCommit
 from idleband.service.housekeeping import Housekeeping
-from idleband.service.journal import Change, Journal, JournalError, NewSnapshot, Stored
+from idleband.service.journal import Change, Journal, JournalError, NewSnapshot, SharedJournal, Stored
 from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.messages import NAME
 from idleband.service.slot_thread import SlotThread, is_quick
@@ -87,10 +87,28 @@ class AllocatorManager:
     def _load(self, *, complete: bool) -> None:
         restored = {one.name: self._restore(one, complete=complete) for one in self.journal.allocators()}
         self.allocators = restored
+        self._fences = {one.number: self._fence(one.number) for one in restored.values()}
         self.commits.restart()
         self._uncovered = sum(one.uncovered for one in restored.values())
         for allocator in restored.values():
             self._added(allocator)
+
+    def _fence(self, number: int) -> int:
+        return self.journal.fence(number) if isinstance(self.journal, SharedJournal) else 0
+
+    def _owners_changed(self) -> None:
+        """Forget allocators that this process does not own any more, and restore those that it has taken over."""
+        for name, allocator in list(self.allocators.items()):
+            if self._fence(allocator.number) != self._fences[allocator.number]:
+                del self.allocators[name]
+                self.commits.forget(allocator.number)
+                log.info("allocator given up", extra={"allocator": name})
+        for stored in self.journal.allocators():
+            if stored.name not in self.allocators:
+                self._fences[stored.number] = self._fence(stored.number)
+                self.allocators[stored.name] = self._restore(stored, complete=False)
+                self._added(self.allocators[stored.name])
+                log.info("allocator taken over", extra={"allocator": stored.name})
 
     def _restore(self, stored: Stored, *, complete: bool) -> JournaledAllocator:
         snapshot, events = self.journal.load(stored, complete=complete)
@@ -121,6 +139,7 @@ class AllocatorManager:
             raise InputError(f"name = {name!r}: there are {MAX_ALLOCATORS} allocators, which is the limit")
         core = core or prepare(name, settings)
         stored = self.journal.add(name, json.dumps(settings.to_dict()))
+        self._fences[stored.number] = self._fence(stored.number)
         self.allocators[name] = JournaledAllocator(stored, None, (), self.commits, self.journal.place, core)
         self._added(self.allocators[name])
         return self.allocators[name]
@@ -268,10 +287,16 @@ class AllocatorManager:
         """Start to write in a thread while requests are served."""
         self._loop = loop
         self.commits.start(loop)
+        if isinstance(self.journal, SharedJournal):
+            self.journal.on_change(lambda: loop.call_soon_threadsafe(self._owners_changed))
         self._housekeeping.start()
         for allocator in self.allocators.values():
             if not is_quick(allocator.core.settings):
                 self._move_into_thread(allocator)
+
+    async def names(self) -> list[str]:
+        """Return the names of all allocators, also of other processes that share the journal."""
+        return await self.journal.names() if isinstance(self.journal, SharedJournal) else list(self.allocators)
 
     async def flush(self) -> None:
         """Return when all changes so far are durable; raise JournalError if they cannot be."""
@@ -294,6 +319,8 @@ class AllocatorManager:
 
     def recover(self) -> bool:
         """Return whether the journal can be written. After a failure, try to restore the allocators from it."""
+        if isinstance(self.journal, SharedJournal) and self.journal.failure:
+            self.commits.fail(JournalError(self.journal.failure))
         waited = time.monotonic() - self.commits.failed_at > RETRY_INTERVAL
         if self.failure and waited and not self.commits.is_writing:
             try:

@@ -11,14 +11,14 @@ The tables are those of the journal in SQLite, in a schema of their own, and two
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import asyncpg
 
 from idleband.errors import InputError
 from idleband.service import journal_check
-from idleband.service.journal import Event, Journal, JournalError, NewSnapshot, Snapshot, Stored, digest
+from idleband.service.journal import Event, JournalError, NewSnapshot, Owner, SharedJournal, Snapshot, Stored, digest
 from idleband.service.journal_chain import (
     DELETED_PARTS,
     PRUNED_EVENTS,
@@ -29,7 +29,7 @@ from idleband.service.journal_chain import (
     pause,
 )
 from idleband.service.journal_check import Rows
-from idleband.service.lease import Lease, Owner
+from idleband.service.lease import Lease
 from idleband.service.postgres_database import FORMAT, SCHEMA, Database, format_fault, server_fault
 from idleband.service.postgres_url import PostgresUrl
 
@@ -129,7 +129,7 @@ class _Cancelled(Exception):
     """A snapshot is not needed any more."""
 
 
-class PostgresJournal(Journal):
+class PostgresJournal(SharedJournal):
     """The allocators of a database that this process owns.
 
     Parameters
@@ -143,7 +143,7 @@ class PostgresJournal(Journal):
     """
 
     def __init__(self, url: PostgresUrl, address: str, lease: float) -> None:
-        self.place = str(url)
+        self.place, self.address = str(url), address
         self.epoch = 0
         self.database = Database(url)
         self.lease = Lease(self.database, address, lease)
@@ -167,10 +167,6 @@ class PostgresJournal(Journal):
     # --- owners ------------------------------------------------------------------------------------------------------
 
     async def find_owner(self, name: str) -> Owner | None:
-        """Return the owner of an allocator; None if there is no allocator of this name.
-
-        An allocator without an owner is taken over.
-        """
         database = self.database
         if database.failure:
             raise JournalError(f"{self.place}: {database.failure}")
@@ -180,11 +176,26 @@ class PostgresJournal(Journal):
         await asyncio.wrap_future(database.submit(self.lease.beat()))
         return await asyncio.wrap_future(database.submit(self.lease.find(name)))
 
+    async def find_settings(self, name: str) -> str | None:
+        query = "SELECT settings FROM allocators WHERE name = $1"
+        found = self.database.submit(self.database.use("reader", lambda connection: connection.fetchval(query, name)))
+        settings: str | None = await asyncio.wrap_future(found)
+        return settings
+
     async def names(self) -> list[str]:
-        """Return the names of the allocators of all processes."""
         query = "SELECT name FROM allocators ORDER BY number"
         found = self.database.submit(self.database.use("reader", lambda connection: connection.fetch(query)))
         return [name for (name,) in await asyncio.wrap_future(found)]
+
+    @property
+    def failure(self) -> str:
+        return f"{self.place}: {self.database.failure}" if self.database.failure else ""
+
+    def fence(self, allocator: int) -> int:
+        return self.lease.fence(allocator)
+
+    def on_change(self, changed: Callable[[], object]) -> None:
+        self.lease.changed = changed
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -291,8 +302,9 @@ class PostgresJournal(Journal):
 
     def check_writable(self) -> None:
         """Renew the lease; what was sent before is not written any more after this."""
-        with self.database.refusing():
-            self.database.submit(self.lease.beat(again=True)).result()
+        if self.failure:  # the next renewal of the lease finds out whether it still cannot be reached
+            raise JournalError(self.failure)
+        self.database.submit(self.lease.beat(again=True)).result()
 
     # --- snapshots and old events ------------------------------------------------------------------------------------
 
