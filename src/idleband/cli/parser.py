@@ -226,7 +226,7 @@ def _add_serve(commands: Any) -> None:
 
 def _add_journal(commands: Any) -> dict[str, Parser]:
     group = _add(
-        commands, "journal", "back up, verify, restore and export the journal of a service",
+        commands, "journal", "back up, verify, restore, export and copy the journal of a service",
         "`idleband journal COMMAND --help` describes a command and its options.",
     )  # fmt: skip
     below = group.add_subparsers(dest="subcommand", metavar="command", required=True, parser_class=Parser)
@@ -241,7 +241,7 @@ def _add_journal(commands: Any) -> dict[str, Parser]:
         below, "verify", "check a journal or a backup completely, and list what is damaged or missing",
         "Nothing is changed. The service may be running. The exit status is 2 if anything is wrong.",
     )  # fmt: skip
-    verify.add_argument("data", metavar="DIR", help="folder of a service, or a backup")
+    verify.add_argument("data", metavar="DIR|URL", help="folder of a service, a backup, or a database")
     restore = _add(
         below, "restore", "check a backup and copy it into a new folder for a service",
         "An existing journal is never overwritten.",
@@ -253,10 +253,22 @@ def _add_journal(commands: Any) -> dict[str, Parser]:
         "The file is what `idleband evaluate` reads. It contains the decisions that the journal keeps. The service may"
         " be running.",
     )  # fmt: skip
-    export.add_argument("data", metavar="DIR", help="folder of a service, or a backup")
+    export.add_argument("data", metavar="DIR|URL", help="folder of a service, a backup, or a database")
     export.add_argument("allocator", metavar="ALLOCATOR", help="name of the allocator")
     export.add_argument("out", metavar="LOG.parquet", help="file to write")
-    found = {"journal backup": backup, "journal verify": verify, "journal restore": restore, "journal export": export}
+    copy = _add(
+        below, "copy", "copy the journal of a service that was stopped into a PostgreSQL database, and check the copy",
+        "The database must have no allocators of idleband yet. Services then use it with `idleband serve --data URL`.",
+    )  # fmt: skip
+    copy.add_argument("source", metavar="DIR", help="folder of a service, or a backup")
+    copy.add_argument("target", metavar="URL", help="database to write: postgresql://USER@HOST/DATABASE")
+    found = {
+        "journal backup": backup,
+        "journal verify": verify,
+        "journal restore": restore,
+        "journal export": export,
+        "journal copy": copy,
+    }
     for command in found.values():
         _add_json(command)
     return found

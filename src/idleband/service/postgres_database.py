@@ -134,6 +134,8 @@ class Database:
         """Turn errors of the database into an InputError of one line."""
         try:
             yield
+        except InputError:  # which is a ValueError, too
+            raise
         except (JournalError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
             text = str(error) if isinstance(error, JournalError) else f"{self.place}: {self.reason(error)}"
             raise InputError(text) from None

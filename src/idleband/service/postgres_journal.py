@@ -150,7 +150,7 @@ class PostgresJournal(SharedJournal):
         self._chains = Chains()
         try:
             with self.database.refusing():
-                fault = self.database.call("writer", _prepared)
+                fault = self.database.call("writer", prepared)
                 if fault:
                     raise InputError(f"{self.place}: {fault}")
                 self._base = int(self.database.fetch("reader", "SELECT base FROM about")[0][0])
@@ -470,7 +470,7 @@ class PostgresRows(Rows):
         return tuple(rows[0]) if rows else None
 
 
-async def _prepared(connection: Any) -> str:
+async def prepared(connection: Any) -> str:
     """Create the tables if there are none; return why the database cannot be used, empty if it can."""
     fault = await server_fault(connection)
     if fault:
