@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from idleband.errors import InputError
+from idleband.errors import ConflictError, InputError
 from idleband.service import journal_files, postgres_files
 from idleband.service.journal_export import decision_log
 from idleband.service.manager import AllocatorManager
@@ -24,7 +24,7 @@ def url(postgres: PostgresServer) -> PostgresUrl:
 def filled(folder: Path) -> AllocatorManager:
     """A journal with a snapshot, deleted events and later events, as a killed process leaves it."""
     manager = AllocatorManager(folder, keep=10, snapshot_every=20)
-    manager.open("main", settings())
+    manager.open("main", settings(patience=3))
     manager.open("empty", settings())
     for i in range(35):
         report(manager, decide(manager, i))
@@ -46,7 +46,7 @@ def test_copied_allocators_continue_bit_by_bit(tmp_path: Path, url: PostgresUrl)
     managers = AllocatorManager(tmp_path), AllocatorManager(PostgresJournal(url, ADDRESS, 5.0))
     for one in managers:
         assert one.allocators["main"].core.snapshot()() == state
-        with pytest.raises(Exception, match="too old to be kept"):
+        with pytest.raises(ConflictError, match="too old to be kept"):
             decide(one, 0)
     assert decide(managers[0], 34) == decide(managers[1], 34)
     assert decide(managers[0], 99) == decide(managers[1], 99)
