@@ -59,6 +59,10 @@ class GroupCommit:
             self._unwritten_decisions[number, event.request_id] = event
         return seq
 
+    def forget(self, allocator: int) -> None:
+        """Take the number of the last event of an allocator from the journal again."""
+        self._last.pop(allocator, None)
+
     def find_decision(self, allocator: int, request_id: str) -> Event | None:
         """Return the DECIDE event with this request_id if it is kept or still to be written."""
         found = self._unwritten_decisions.get((allocator, request_id))
