@@ -183,15 +183,15 @@ class AllocatorManager:
 
         Raises InputError if it is damaged, and UnknownRequestError if there is none of this name.
         """
-        found = self.find(name)
-        if found is not None:
-            return found
-        opening = self._opening.get(name)
-        if opening is None:
-            assert self._loop is not None
-            opening = self._opening[name] = self._loop.create_task(self._open_in_thread(name))
-            opening.add_done_callback(lambda done: self._ended_opening(name, done))
-        return await asyncio.shield(opening)  # other requests may wait for it, too
+        while (found := self.find(name)) is None:
+            opening = self._opening.get(name)
+            if opening is None:
+                assert self._loop is not None
+                opening = self._opening[name] = self._loop.create_task(self._open_in_thread(name))
+                opening.add_done_callback(lambda done: self._ended_opening(name, done))
+            with self.holding(name):  # until it is used
+                await asyncio.shield(opening)  # other requests may wait for it, too
+        return found
 
     def _ended_opening(self, name: str, task: "asyncio.Task[JournaledAllocator]") -> None:
         del self._opening[name]
@@ -266,7 +266,7 @@ class AllocatorManager:
 
     @contextlib.contextmanager
     def holding(self, name: str) -> Iterator[None]:
-        """Keep an allocator open that is looked at, if it is open."""
+        """Keep an allocator open, once it is, although it has not been used for long."""
         self._held[name] += 1
         try:
             yield
