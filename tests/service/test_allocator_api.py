@@ -324,7 +324,8 @@ def test_restart_keeps_allocators_decisions_and_reports(tmp_path: Path) -> None:
 
 def test_health_reports_version_and_allocators(service: InThread) -> None:
     assert service.get("/health").data == {
-        "status": "ok", "version": idleband.__version__, "allocators": 1, "journal": "ok", "out_of_service": {},
+        "status": "ok", "version": idleband.__version__, "allocators": 1, "open": 1, "journal": "ok",
+        "out_of_service": {},
     }  # fmt: skip
 
 

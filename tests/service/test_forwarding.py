@@ -1,14 +1,17 @@
 """Several services on one database: every client reaches every allocator, whichever process it asks."""
 
 import json
+import re
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from idleband.service.middleware.forwarding import FORWARDED
 from idleband.service.postgres_url import PostgresUrl
-from tests.service.postgres_server import PostgresServer
+from tests.service.postgres_server import PostgresServer, postgres_server
 from tests.service.running import (
     NEW,
     V1,
@@ -137,13 +140,13 @@ def test_allocator_continues_bit_by_bit_in_another_process(postgres: PostgresSer
 
 
 def test_kill_of_the_owner_is_answered_with_503_until_another_process_has_taken_over(
-    postgres: PostgresServer, tmp_path: Any
+    postgres: PostgresServer, tmp_path: Path
 ) -> None:
     url = postgres.new_database()
     with as_command(tmp_path / "one", *NEW, "--lease", "1", url=url) as first:
         with in_thread(PostgresUrl(url), lease=1.0) as second:
             decision = second.decide("k1").data
-            first.end(9)
+            first.end(signal.SIGKILL)
             reply = eventually(lambda: one if (one := second.decide("k1")).status == 200 or refused(one) else None)
             assert reply.data == decision
             assert second.report(report_body(decision)).data["learned"] == decision["channels"]
@@ -160,3 +163,41 @@ def refused(reply: Any) -> bool:
 def assert_passwordless(service: AsCommand) -> None:
     assert "postgresql://127.0.0.1" in service.log.read_text()
     assert "idleband@" not in service.log.read_text()
+
+
+def test_process_that_was_stopped_beyond_its_lease_cannot_write(postgres: PostgresServer, tmp_path: Path) -> None:
+    url = postgres.new_database()
+    with (
+        as_command(tmp_path / "one", *NEW, "--lease", "1", url=url) as first,
+        in_thread(PostgresUrl(url), lease=1.0) as second,
+    ):
+        first.decide("p1")
+        first.process.send_signal(signal.SIGSTOP)
+        with first.raw() as client:
+            body = json.dumps(decide_body("p2", 2)).encode()
+            head = f"POST {V1}/main/decide HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)  # while it is stopped
+            eventually(lambda: names(second) == ["main"])
+            assert second.decide("p3", 3).data["slot"] == 2
+            first.process.send_signal(signal.SIGCONT)
+            assert re.match(rb"HTTP/1.1 (200|503)", client.recv(12))
+        decided = eventually(lambda: one if (one := first.decide("p2", 2)).status == 200 else None)
+        assert decided.data["slot"] == 3
+        assert [second.decide(f"p{i}", i).data["slot"] for i in (2, 3)] == [3, 2]
+        assert eventually(lambda: [line for line in first.log_lines if line["event"].startswith("lease lost")])
+    events = postgres.execute(url, "SELECT seq, request FROM events ORDER BY seq")
+    assert events == [(1, b"p1"), (2, b"p3"), (3, b"p2")]
+
+
+def test_service_recovers_when_postgresql_is_restarted() -> None:
+    with postgres_server(durable=True) as server, in_thread(PostgresUrl(server.new_database()), main=settings()) as one:
+        decisions = [one.decide(f"d{i}", i).data for i in range(3)]
+        for number in (signal.SIGINT, signal.SIGQUIT):  # the second one is like a crash
+            server.stop(number)
+            reply = one.decide("d3", 3)
+            assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+            eventually(lambda: one.get("/health").status == 503)
+            server.start()
+            eventually(lambda: one.get("/health").status == 200)
+        assert [one.decide(f"d{i}", i).data for i in range(3)] == decisions
+        assert one.decide("d3", 3).data["slot"] == 4

@@ -58,7 +58,9 @@ class KilledJournal:
         """Return the path of a copy of the journal; `merged`: closed since then, so that there is no log."""
         shutil.copytree(self._files, to)
         if merged:
-            AllocatorManager(to).close()
+            manager = AllocatorManager(to)
+            assert manager.allocators["main"].uncovered
+            manager.close()
             assert not (to / f"{FILE_NAME}-wal").exists()
         return to / FILE_NAME
 
@@ -81,13 +83,22 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> KilledJournal:
     return KilledJournal(tmp_path_factory.mktemp("journal"))
 
 
+def open_all(folder: Path) -> None:
+    """Open a folder and its allocators, and leave them as they are."""
+    manager = AllocatorManager(folder)
+    try:
+        list(manager.allocators.values())
+    finally:
+        manager.journal.close()
+
+
 def refusal(journal: Path) -> str:
     """Return the line with which a folder is refused; its files must be unchanged."""
     before = journal.read_bytes() if journal.is_file() else None
     log = journal.with_name(f"{FILE_NAME}-wal")
     logged = log.read_bytes() if log.exists() else b""
     with pytest.raises(InputError) as error:
-        AllocatorManager(journal.parent)
+        open_all(journal.parent)
     assert (journal.read_bytes() if journal.is_file() else None) == before
     assert (log.read_bytes() if log.exists() else b"") == logged
     line = str(error.value)
@@ -431,10 +442,11 @@ def test_older_page_is_refused_or_harmless(killed: KilledJournal, tmp_path: Path
         (folder / "lock").write_text("closed\n")  # which records no number of events
         (folder / FILE_NAME).write_bytes(b"".join([*new[:i], page, *new[i + 1 :]]))
         try:
-            manager = AllocatorManager(folder, keep=30)
+            open_all(folder)
         except InputError:
             refused += 1
             continue
+        manager = AllocatorManager(folder, keep=30)
         assert manager.allocators["main"].core.snapshot()() == state
         assert decide(manager, 110).slot == 41
         manager.journal.close()

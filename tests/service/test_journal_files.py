@@ -133,7 +133,7 @@ def test_verify_lists_what_is_wrong_and_nothing_is_copied(tmp_path: Path, statem
     assert found[0] in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     with pytest.raises(InputError):
-        AllocatorManager(tmp_path / "data")
+        list(AllocatorManager(tmp_path / "data").allocators.values())
 
 
 def test_restore_never_overwrites(tmp_path: Path) -> None:

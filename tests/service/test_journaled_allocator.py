@@ -259,6 +259,12 @@ class ExactlyOnce(RuleBasedStateMachine):
         self.manager = AllocatorManager(self.folder, keep=40, snapshot_every=15)
 
     @rule()
+    def close_allocator(self) -> None:
+        """It is opened again by the next request, also if its policy has not finished."""
+        self.commit()
+        self.manager.forget(self.allocator)
+
+    @rule()
     def fill_the_disk(self) -> None:
         """Nothing is acknowledged while the disk is full; allocators are restored from the journal."""
         self.manager.journal._writer.execute("PRAGMA max_page_count = 1")  # no more pages than there are

@@ -421,10 +421,19 @@ class AllocatorCore:
     @property
     def max_snapshot_size(self) -> int:
         """Approximate size of a snapshot in bytes when `patience` decisions are kept."""
+        return self.fixed_size + self.settings.patience * self.record_size
+
+    @property
+    def fixed_size(self) -> int:
+        """Bytes of all arrays that do not grow with the number of decisions that are kept."""
+        return sum(array.nbytes for _, array in self._arrays())
+
+    @property
+    def record_size(self) -> int:
+        """Approximate bytes of a decision that is kept, in a snapshot or in memory."""
         s = self.settings
         numbers = 8 * (s.dimension + 2 + slot_kernels.TERMS) + 2  # per channel
-        record = s.channels * numbers + 50 * s.users + 1000  # with the request_id and the failure
-        return sum(array.nbytes for _, array in self._arrays()) + s.patience * record
+        return s.channels * numbers + 50 * s.users + 1000  # with the request_id and the failure, or objects in memory
 
     def _arrays(self) -> Iterator[tuple[str, Any]]:
         """Yield all arrays that change over time. Their order is part of snapshot format 1."""

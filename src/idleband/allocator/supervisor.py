@@ -46,6 +46,11 @@ class Supervisor:
         weakref.finalize(self, worker.abandon).atexit = False  # the thread ends when the supervisor is deleted
         return worker
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the policy has no pending tasks in its thread."""
+        return all(task.done() for task in self._pending)
+
     def propose(
         self, view: tuple[Any, ...], terms: Floats, recorded: RecordedDecision | None
     ) -> tuple[Ints | None, str]:

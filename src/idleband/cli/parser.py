@@ -214,6 +214,10 @@ def _add_serve(commands: Any) -> None:
         help="address or network of a proxy whose X-Forwarded-For header names the client; may be repeated",
     )  # fmt: skip
     serve.add_argument(
+        "--memory", metavar="MIB", default="1024",
+        help="memory of open allocators in MiB; beyond it those unused for longest are closed (default 1024)",
+    )  # fmt: skip
+    serve.add_argument(
         "--station", metavar="SCENARIO|TRACE",
         help="run a simulated base station on this scenario, or replay this trace file (.parquet)",
     )  # fmt: skip

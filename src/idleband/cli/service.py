@@ -30,6 +30,7 @@ def serve(options: argparse.Namespace) -> None:
             validation.whole(options.connections, "--connections", 1, 10**5),
             validation.whole(options.per_address, "--per-address", 1, 10**5),
             tuple(proxy(address) for address in options.proxy),
+            validation.whole(options.memory, "--memory", 1, 10**6) * 2**20,
         ),
         station=options.station,
         traces=tuple(options.trace),

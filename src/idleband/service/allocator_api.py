@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from idleband import validation
 from idleband.allocator.core import AllocatorCore
 from idleband.allocator.events import Decision, Receipt, Report, StepResult
 from idleband.allocator.settings import MAX_CHANNELS, Settings
@@ -21,7 +22,7 @@ from idleband.errors import InputError, StorageError, counted, shown, unknown
 from idleband.policies.registry import POLICIES
 from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.live_view import LiveView
-from idleband.service.manager import AllocatorManager, prepare
+from idleband.service.manager import AllocatorManager, Size, prepare
 from idleband.service.messages import (
     AllocatorList,
     AllocatorStatus,
@@ -41,7 +42,7 @@ from idleband.service.messages import (
     VacatedResponse,
 )
 from idleband.service.operations import EVENT_STREAM, Operation
-from idleband.service.problems import HTTPProblem, encode, http_problem, new_problem
+from idleband.service.problems import HTTPProblem, encode, http_problem, new_problem, taken_over
 from idleband.service.request_body import BASE_BYTES, BASE_VALUES, BodySize
 from idleband.service.slot_thread import MAX_QUICK_SECONDS
 
@@ -49,11 +50,12 @@ WATCH_INTERVAL = 0.25  # seconds between two views of a stream, at least
 KEEPALIVE_INTERVAL = 15.0  # seconds without a change after which a stream sends a comment
 MAX_SLOT_SECONDS, TRIAL_SLOTS = 1.0, 2  # time that a new allocator may take per slot; slots in which it is measured
 
-_UNKNOWN = {404: "unknown allocator or unknown request_id"}
+_UNKNOWN = {404: "unknown allocator or unknown request_id", 500: "the allocator is damaged in the journal"}
 _CONFLICT = {**_UNKNOWN, 409: "the request contradicts an earlier one, or one that is not kept any more"}
 
 _DECIDE_CONFLICT = {**_CONFLICT, 409: f"{_CONFLICT[409]}, or slot is too far from the last one"}
 
+MAX_LISTED = 1000  # names of allocators in one response
 MAX_STEPS_VALUES = 200_000  # of a request for several allocators, which are decoded in some 10 ms
 
 log = logging.getLogger("idleband.service")
@@ -65,7 +67,7 @@ class AllocatorApi:
 
     def __init__(self, manager: AllocatorManager) -> None:
         self._manager = manager
-        self.views = _Views(manager)
+        self.views: dict[str, LiveView] = {}  # of open allocators of which something was shown or changed
         self._logged_failures: dict[str, str] = {}  # name -> failure of the policy that was logged
         self._rendered: dict[str, _RenderedView] = {}  # by name; several watchers share one
         self._rendering: dict[str, asyncio.Future[_RenderedView]] = {}
@@ -75,7 +77,14 @@ class AllocatorApi:
         """Return the operations on allocators."""
         root, one = "/v1/allocators", "/v1/allocators/{name}"
         return [
-            Operation("GET", root, self.list_allocators, "List the names of all allocators", response=AllocatorList),
+            Operation(
+                "GET", root, self.list_allocators, "List the names of allocators, in alphabetical order",
+                response=AllocatorList, errors={400: f"limit is not a whole number from 1 to {MAX_LISTED}"},
+                optional_query={
+                    "after": "name after which the list begins; default: it begins with the first one",
+                    "limit": f"number of names, at most {MAX_LISTED} and by default {MAX_LISTED}",
+                },
+            ),
             Operation(
                 "POST", root, self.create, "Create an allocator; a repeated request returns the existing one",
                 NewAllocator, AllocatorStatus, errors={409: "an allocator of this name has other settings"},
@@ -122,55 +131,82 @@ class AllocatorApi:
 
     def open(self, name: str, settings: Settings, core: AllocatorCore | None = None) -> JournaledAllocator:
         """Return the allocator of this name; create it if there is none, with this core if it is given."""
-        allocator = self._manager.open(name, settings, core)
-        return allocator
+        return self._manager.open(name, settings, core)
+
+    def closed(self, name: str) -> None:
+        """Forget what is shown of an allocator that was closed."""
+        self.views.pop(name, None)
+        self._rendered.pop(name, None)
+
+    def _view_of(self, allocator: JournaledAllocator) -> LiveView:
+        view = self.views.get(allocator.name)
+        if view is None:
+            view = self.views[allocator.name] = _new_view(allocator)
+        return view
 
     def end_streams(self) -> None:
         """End the streams of all clients that watch an allocator."""
         self._ending.set()
 
-    def _find(self, request: Request) -> JournaledAllocator:
+    async def _find(self, request: Request) -> JournaledAllocator:
         self._check_journal()
-        return self._named(request)
+        return await self._opened(request.path_params["name"])
 
     def _check_journal(self) -> None:
         if not self._manager.recover():
             detail = f"{self._manager.failure}; nothing is acknowledged until it can be written"
             raise HTTPProblem(503, detail, {"Retry-After": "1"})
 
-    def _named(self, request: Request) -> JournaledAllocator:
-        return self._allocator(request.path_params["name"])
+    async def _opened(self, name: str) -> JournaledAllocator:
+        """Return an allocator, opened if necessary."""
+        allocator = self._manager.find(name)
+        if allocator is not None:
+            return allocator
+        if name not in self._manager.allocators:
+            raise self._unknown(name)
+        try:
+            return await self._manager.opened(name)
+        except InputError as error:  # what the journal contains is not a mistake of the client
+            raise HTTPProblem(500, f"allocator {name}: cannot be opened: {error}") from None
 
-    def _allocator(self, name: str) -> JournaledAllocator:
-        allocator = self._manager.allocators.get(name)
-        if allocator is None:
-            raise HTTPProblem(404, f"allocator {name!r}: does not exist")
-        return allocator
+    def _unknown(self, name: str) -> HTTPProblem:
+        if self._manager.was_given_up(name):
+            return taken_over(name)
+        return HTTPProblem(404, f"allocator {name!r}: does not exist")
 
     # --- sizes of bodies ---------------------------------------------------------------------------------------------
 
     def _decide_size(self, request: Request) -> BodySize:
-        return _body_sizes(self._named(request)).decide
+        return self._sizes(request).decide
 
     def _report_size(self, request: Request) -> BodySize:
-        return _body_sizes(self._named(request)).report
+        return self._sizes(request).report
 
     def _step_size(self, request: Request) -> BodySize:
-        return _body_sizes(self._named(request)).step
+        return self._sizes(request).step
 
     def _steps_size(self, request: Request) -> BodySize:
         """Return the size of a step of each allocator."""
-        sizes = [_body_sizes(allocator).step for allocator in self._manager.allocators.values()]
+        manager = self._manager
+        sizes = [_body_sizes(size).step.times(count) for size, count in manager.counts_by_size.items()]
         max_values = min(MAX_STEPS_VALUES, BASE_VALUES + sum(size.max_values for size in sizes))
         return BodySize(BASE_BYTES + sum(size.max_bytes for size in sizes), max_values, " for these allocators")
 
     def _channels_size(self, request: Request) -> BodySize:
-        return _body_sizes(self._named(request)).channels
+        return self._sizes(request).channels
+
+    def _sizes(self, request: Request) -> "_BodySizes":
+        """Return the sizes for the allocator of a request, which need not be open."""
+        name = request.path_params["name"]
+        size = self._manager.size_of(name)
+        if size is None:
+            raise self._unknown(name)
+        return _body_sizes(size)
 
     # --- decide and report -------------------------------------------------------------------------------------------
 
     async def decide(self, request: Request, body: DecideRequest) -> DecideResponse:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         decision = await self._change(
             allocator, "decide", body.contexts, body.users, body.available, body.states, request_id=body.request_id,
             slot=body.slot, incumbent=body.incumbent,
@@ -180,14 +216,14 @@ class AllocatorApi:
         return _decide_response(decision, allocator.core.settings.channel_names)
 
     async def report(self, request: Request, body: ReportRequest) -> ReportResponse:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         found, report = await self._change(allocator, "step", _report_arguments(body), None)
         self._note_report(allocator, body, report, found.receipt)
         await self._manager.flush()
         return _report_response(found.receipt)
 
     async def step(self, request: Request, body: StepRequest) -> StepResponse:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         found = await self._step(allocator, body)
         await self._manager.flush()
         return StepResponse(*_step_responses(allocator, found))
@@ -202,7 +238,7 @@ class AllocatorApi:
         results: dict[int, StepOutcome] = {}
         in_threads: dict[int, asyncio.Task[StepOutcome]] = {}
         for i, item in enumerate(body.steps):
-            allocator = self._manager.allocators.get(item.name)
+            allocator = self._manager.find(item.name)
             if allocator is not None and allocator.thread is not None:
                 in_threads[i] = asyncio.create_task(self._outcome(item))
                 in_threads[i].add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -219,7 +255,7 @@ class AllocatorApi:
     async def _outcome(self, item: NamedStepRequest) -> StepOutcome:
         """Apply a step; return the answer, or why it was refused."""
         try:
-            allocator = self._allocator(item.name)
+            allocator = await self._opened(item.name)
             return StepOutcome(*_step_responses(allocator, await self._step(allocator, item)))
         except StorageError:  # of all steps
             raise
@@ -243,7 +279,7 @@ class AllocatorApi:
 
     def _note_decision(self, allocator: JournaledAllocator, decision: Decision) -> None:
         """Show a decision on the page."""
-        view = self.views[allocator.name]
+        view = self._view_of(allocator)
         if decision.slot > view.slot:
             view.decided(decision)
         self._log_policy_failure(allocator)
@@ -253,13 +289,14 @@ class AllocatorApi:
     ) -> None:
         """Show a report on the page; log a late one."""
         if report is not None:
-            self.views[allocator.name].reported(report, receipt, body.reference)
+            self._view_of(allocator).reported(report, receipt, body.reference)
         self._log_policy_failure(allocator)
         if receipt.late:
             log.info("late report", extra={"allocator": allocator.name, "request_id": body.request_id})
 
     async def _change(self, allocator: JournaledAllocator, operation: str, *arguments: Any, **options: Any) -> Any:
         """Carry out an operation of the manager on an allocator, in its thread if it has one."""
+        self._view_of(allocator)  # begins before the change
         if allocator.thread is not None:
             method = getattr(allocator, operation)
             return await self._manager.change(allocator, lambda: method(*arguments, **options))
@@ -281,26 +318,26 @@ class AllocatorApi:
     # --- operators ---------------------------------------------------------------------------------------------------
 
     async def vacate(self, request: Request, body: ChannelList) -> VacatedResponse:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         leave = await self._change(allocator, "vacate", body.channels)
         await self._manager.flush()
-        self.views[allocator.name].steered()
+        self._view_of(allocator).steered()
         return VacatedResponse(list(leave), list(allocator.core.vacated))
 
     async def restore(self, request: Request, body: ChannelList) -> VacatedResponse:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         await self._change(allocator, "restore", body.channels)
         await self._manager.flush()
-        self.views[allocator.name].steered()
+        self._view_of(allocator).steered()
         return VacatedResponse([], list(allocator.core.vacated))
 
     async def reset(self, request: Request) -> AllocatorStatus:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         if allocator.core.policy_failure:  # a policy in service keeps what it has learned, so a repeat does no harm
             await self._change(allocator, "reset")
             self._log_policy_failure(allocator)
         await self._manager.flush()
-        self.views[allocator.name].steered()
+        self._view_of(allocator).steered()
         return await _status(allocator)
 
     async def create(self, request: Request, body: NewAllocator) -> AllocatorStatus:
@@ -314,20 +351,24 @@ class AllocatorApi:
             await asyncio.to_thread(_check_speed, settings)
             core = await asyncio.to_thread(prepare, name, settings)
             return await _status(self.open(name, settings, core))
+        await self._opened(name)
         return await _status(self.open(name, settings))
 
     # --- status ------------------------------------------------------------------------------------------------------
 
     async def list_allocators(self, request: Request) -> AllocatorList:
-        return AllocatorList(await self._manager.names())
+        after, limit = request.query_params.get("after", ""), request.query_params.get("limit", str(MAX_LISTED))
+        count = validation.whole(limit, "limit", 1, MAX_LISTED)
+        names = sorted(name for name in await self._manager.names() if name > after)
+        return AllocatorList(names[:count], names[count - 1] if len(names) > count else UNSET)
 
     async def status(self, request: Request) -> AllocatorStatus:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         await self._manager.flush()
         return await _status(allocator)
 
     async def explain(self, request: Request) -> ExplainResponse:
-        allocator = self._find(request)
+        allocator = await self._find(request)
         request_id = request.query_params.get("request_id")
         if not request_id:
             raise InputError("request_id: must be given, as in explain?request_id=...")
@@ -337,29 +378,30 @@ class AllocatorApi:
 
     async def watch(self, request: Request) -> Response:
         """Send what the page shows whenever it has changed."""
-        name = self._find(request).name
+        name = (await self._find(request)).name
 
         async def stream() -> AsyncIterator[bytes]:
             seen, quiet = -1, 0.0
-            while not self._ending.is_set():
-                view = await self._view(name)
-                if view.changes != seen:
-                    seen, quiet = view.changes, 0.0
-                    yield view.event
-                elif quiet >= KEEPALIVE_INTERVAL:
-                    quiet = 0.0
-                    yield b": no change\n\n"
-                quiet += WATCH_INTERVAL
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._ending.wait(), WATCH_INTERVAL)
+            with self._manager.holding(name):
+                while not self._ending.is_set():
+                    view = await self._view(name)
+                    if view.changes != seen:
+                        seen, quiet = view.changes, 0.0
+                        yield view.event
+                    elif quiet >= KEEPALIVE_INTERVAL:
+                        quiet = 0.0
+                        yield b": no change\n\n"
+                    quiet += WATCH_INTERVAL
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._ending.wait(), WATCH_INTERVAL)
 
         return StreamingResponse(stream(), media_type=EVENT_STREAM)
 
     async def _view(self, name: str) -> "_RenderedView":
         """Return what the page shows, rendered again at most twice per interval, however many clients watch."""
-        last = self._rendered.get(name)
+        last, shown = self._rendered.get(name), self.views.get(name)
         if last is None or (
-            last.changes != self.views[name].changes and time.monotonic() - last.at >= WATCH_INTERVAL / 2
+            (shown is None or last.changes != shown.changes) and time.monotonic() - last.at >= WATCH_INTERVAL / 2
         ):
             rendering = self._rendering.get(name)
             if rendering is None:
@@ -369,28 +411,16 @@ class AllocatorApi:
         return last
 
     async def _render(self, name: str) -> "_RenderedView":
-        changes, now = self.views[name].changes, time.monotonic()
+        changes, now = self._view_of(await self._manager.opened(name)).changes, time.monotonic()
         event = b"data: " + encode(await self._view_data(name)) + b"\n\n"
         self._rendered[name] = _RenderedView(changes, now, event)
         return self._rendered[name]
 
     async def _view_data(self, name: str) -> dict[str, Any]:
-        allocator = self._manager.allocators[name]
+        allocator = await self._manager.opened(name)
         found, text = await _read(allocator, lambda: _status_and_explanation(allocator))
         status = _status_message(allocator, found)
-        return {**msgspec.structs.asdict(status), **self.views[name].view(), "explanation": text}
-
-
-class _Views(dict[str, LiveView]):
-    """What is shown of each allocator, by name, from its first change on."""
-
-    def __init__(self, manager: AllocatorManager) -> None:
-        super().__init__()
-        self._manager = manager
-
-    def __missing__(self, name: str) -> LiveView:
-        found = self[name] = _new_view(self._manager.allocators[name])
-        return found
+        return {**msgspec.structs.asdict(status), **self._view_of(allocator).view(), "explanation": text}
 
 
 class _RenderedView(NamedTuple):
@@ -410,13 +440,9 @@ class _BodySizes(NamedTuple):
     channels: BodySize
 
 
-def _body_sizes(allocator: JournaledAllocator) -> _BodySizes:
-    s = allocator.core.settings
-    return _sizes_for(s.channels, s.users, s.dimension)
-
-
 @lru_cache
-def _sizes_for(K: int, M: int, d: int) -> _BodySizes:
+def _body_sizes(size: Size) -> _BodySizes:
+    K, M, d = size.channels, size.users, size.dimension
     what = f" for {counted(K, 'channel')}, {counted(M, 'user')} and dimension {d}"
     decide = BodySize.of(K * max(1, d), 3 * K, what)  # contexts; available, states and incumbent
     report = BodySize.of(0, 3 * M, what)  # rewards, states and perturbations, with the names of channels

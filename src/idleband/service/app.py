@@ -59,8 +59,8 @@ class Service:
         hosts: tuple[str, ...] = LOOPBACK,
         traces: Mapping[str, OfferedTrace] | None = None,
     ) -> None:
-        self.manager = AllocatorManager(data)
         self.limits = limits or Limits()
+        self.manager = AllocatorManager(data, memory=self.limits.memory, closed=lambda name: self.api.closed(name))
         self.connections = OpenConnections(self.limits)
         self.api = AllocatorApi(self.manager)
         self.playground = Playground(traces)
@@ -77,8 +77,7 @@ class Service:
         direct: ASGIApp = DirectRoutes(starlette, [one for one in operations if one.every_slot], self.limits.body)
         self.forwarding: Forwarding | None = None
         if isinstance(self.manager.journal, SharedJournal):
-            manager, journal = self.manager, self.manager.journal
-            self.forwarding = Forwarding(direct, journal, lambda name: name in manager.allocators, self.limits.body)
+            self.forwarding = Forwarding(direct, self.manager, self.manager.journal, self.limits.body)
             direct = self.forwarding
         self.request_metrics = RequestMetrics(self._protected(direct, token, hosts))
         self.app: ASGIApp = self.request_metrics
@@ -110,9 +109,9 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        allocators = self.manager.allocators
         self.manager.start(asyncio.get_running_loop())
-        log.info("service started", extra={"allocators": len(allocators), "journal": self.manager.journal.place})
+        number, place = len(self.manager.allocators), self.manager.journal.place
+        log.info("service started", extra={"allocators": number, "journal": place})
         try:
             yield
         finally:
@@ -121,7 +120,7 @@ class Service:
                 self.manager.close()
             except JournalError as error:  # acknowledged events are durable and are replayed at the next start
                 log.error("journal not closed", extra={"reason": str(error)})
-            slots = {name: allocator.core.slot for name, allocator in self.manager.allocators.items()}
+            slots = {one.name: one.core.slot for one in self.manager.open_allocators}
             log.info("service stopped", extra={"slots": slots})
 
     async def end_streams(self) -> None:
@@ -133,15 +132,16 @@ class Service:
 
     async def health(self, request: Request) -> Response:
         works = self.manager.recover()
-        failures = {name: one.core.policy_failure for name, one in self.manager.allocators.items()}
+        allocators, opened = self.manager.allocators, self.manager.open_allocators
+        failures = {one.name: one.core.policy_failure for one in opened if one.core.policy_failure}
         health = Health(
-            "ok" if works else "failing", idleband.__version__, len(failures), self.manager.failure or "ok",
-            {name: failure for name, failure in failures.items() if failure},
+            "ok" if works else "failing", idleband.__version__, len(allocators), len(opened),
+            self.manager.failure or "ok", {**self.manager.closed_failures, **failures},
         )  # fmt: skip
         return json_response(health, 200 if works else 503)
 
     async def metrics(self, request: Request) -> Response:
-        text = metrics_text(self.manager, self.request_metrics)
+        text = await metrics_text(self.manager, self.request_metrics)
         return Response(text, media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:

@@ -112,8 +112,13 @@ class Journal(ABC):
         """Return the snapshot of an allocator and the events after it.
 
         The events are checked as they are read; `complete`: all that are kept, not only those after the snapshot.
-        Raises InputError where something is damaged or missing.
+        Raises InputError where something is damaged or missing. Nothing may be written of this allocator meanwhile,
+        except that old events may be deleted.
         """
+
+    @abstractmethod
+    def reread(self) -> None:
+        """Read again, after a failed write, which events are there."""
 
     @abstractmethod
     def last(self, allocator: int) -> int:

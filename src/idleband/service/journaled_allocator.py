@@ -27,6 +27,8 @@ from idleband.service.event_bodies import (
 from idleband.service.journal import DECIDE, LATE, REPORT, RESET, RESTORE, VACATE, Change, Event, Snapshot, Stored
 from idleband.service.slot_thread import SlotThread
 
+OBJECTS_BYTES = 100_000  # of an allocator beside its arrays and records; half of it is what the page shows
+
 
 class Decisions(Protocol):
     """Decisions of the journal that are not in the state any more."""
@@ -70,6 +72,18 @@ class JournaledAllocator:
             self.seq = event.seq
         self.core.replaying = False
         self.replayed = self.uncovered  # events applied to the snapshot
+        self._fixed_size = OBJECTS_BYTES + self.core.fixed_size
+        self._record_size = self.core.record_size
+
+    @property
+    def size(self) -> int:
+        """Estimate of the bytes of memory that the allocator takes, with what the page shows of it."""
+        return self._fixed_size + len(self.core.records) * self._record_size
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way in a thread of the allocator or of its policy."""
+        return (self.thread is None or self.thread.calls == 0) and self.core.supervisor.is_idle
 
     @property
     def uncovered(self) -> int:

@@ -14,10 +14,10 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from idleband.service.journal import JournalError, Owner
-from idleband.service.journal_chain import ChainEnds
+from idleband.service.journal_chain import ChainEnds, Chains
 from idleband.service.postgres_database import Database
 
 LEASE = 5.0  # seconds by default
@@ -36,13 +36,6 @@ _FIND = """
 """
 
 
-class Owned(NamedTuple):
-    """An allocator that this process owns."""
-
-    fence: int
-    chain: ChainEnds  # as it was when the process became its owner
-
-
 class Lease:
     """The lease of this process.
 
@@ -51,7 +44,8 @@ class Lease:
 
     def __init__(self, database: Database, address: str, seconds: float = LEASE) -> None:
         self.address, self.seconds = address, seconds
-        self.owned: dict[int, Owned] = {}
+        self.owned: dict[int, int] = {}  # fencing number of each allocator of this process
+        self.chains = Chains()  # of these allocators, and of earlier ones
         self.changed: Callable[[], object] = lambda: None
         self._database = database
         self._lock = threading.Lock()
@@ -97,8 +91,9 @@ class Lease:
                 "INSERT INTO processes (address, expires) VALUES ($1, now() + $2) RETURNING id", self.address, duration
             )
         rows = await connection.fetch(_CLAIM.format(mine="owner = $1 OR" if again else ""), self._id)
-        found = {row[0]: Owned(row[1], ChainEnds(*row[2:])) for row in rows}
+        found = {row[0]: row[1] for row in rows}
         with self._lock:
+            self.chains.update({row[0]: ChainEnds(*row[2:]) for row in rows})
             before, kept = set(self.owned), {} if again else self.owned
             self.owned = {**kept, **found}
             return bool(found) or before != set(self.owned)
@@ -154,9 +149,9 @@ class Lease:
     def add(self, allocator: int, chain: ChainEnds) -> None:
         """Note that this process has added an allocator, with fencing number 1."""
         with self._lock:
-            self.owned = {**self.owned, allocator: Owned(1, chain)}
+            self.chains[allocator] = chain
+            self.owned = {**self.owned, allocator: 1}
 
     def fence(self, allocator: int) -> int:
         """Return the fencing number under which this process owns an allocator; 0, which is never current, if not."""
-        found = self.owned.get(allocator)
-        return 0 if found is None else found.fence
+        return self.owned.get(allocator, 0)

@@ -1,4 +1,4 @@
-"""Limits on what clients may send."""
+"""Limits on what clients may send, and on memory."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ class Limits:
     connections: int = 256  # open at the same time
     per_address: int = 128  # of them from one address, unless it is that of a proxy
     proxies: tuple[str, ...] = ()  # addresses and networks whose X-Forwarded-For header names the client
+    memory: int = 2**30  # bytes of open allocators; those that have not been used for longest are closed
 
 
 def proxy(text: str) -> str:

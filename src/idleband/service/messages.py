@@ -223,8 +223,9 @@ class AllocatorStatus(Struct):
     settings: dict[str, Any]
 
 
-class AllocatorList(Struct):
+class AllocatorList(Struct, omit_defaults=True):
     allocators: list[str]
+    next: Annotated[str, Meta(description="give this as `after` to get further names")] | UnsetType = UNSET
 
 
 class VacatedResponse(Struct):
@@ -236,5 +237,9 @@ class Health(Struct):
     status: Annotated[str, Meta(description="ok or failing")]
     version: str
     allocators: int
+    open: Annotated[int, Meta(description="allocators in memory; the others are opened when they are needed")]
     journal: Annotated[str, Meta(description="ok, or why it cannot be written")]
-    out_of_service: Annotated[dict[str, str], Meta(description="allocators whose fallback decides -> reason")]
+    out_of_service: Annotated[
+        dict[str, str],
+        Meta(description="allocators whose fallback decides -> reason; of those opened since the service was started"),
+    ]

@@ -62,7 +62,8 @@ def _describe(operation: Operation) -> dict[str, Any]:
         "operationId": operation.handler.__name__,
         "summary": operation.summary,
         "parameters": [_parameter(name, "path") for name in names]
-        + [_parameter(name, "query") for name in operation.query],
+        + [_parameter(name, "query") for name in operation.query]
+        + [_optional_parameter(name, meaning) for name, meaning in operation.optional_query.items()],
         "responses": responses,
     }
     if operation.body is not None:
@@ -79,6 +80,10 @@ def _success_schema(operation: Operation) -> dict[str, Any]:
 
 def _reference(message: type) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{(get_args(message) or (message,))[0].__name__}"}
+
+
+def _optional_parameter(name: str, meaning: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "description": meaning, "schema": {"type": "string"}}
 
 
 def _parameter(name: str, place: str) -> dict[str, Any]:

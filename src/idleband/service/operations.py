@@ -30,6 +30,7 @@ class Operation:
     body: type | None = None
     response: type | None = None  # None: the handler returns a starlette Response
     query: tuple[str, ...] = ()  # names of required query parameters
+    optional_query: dict[str, str] = field(default_factory=dict)  # names of others -> description
     media_type: str = "application/json"
     errors: dict[int, str] = field(default_factory=dict)  # status -> meaning, beside those of every operation
     body_size: Callable[[Request], BodySize] | None = None  # size up to which the body of a request can be valid

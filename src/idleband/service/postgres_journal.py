@@ -23,7 +23,6 @@ from idleband.service.journal_chain import (
     DELETED_PARTS,
     PRUNED_EVENTS,
     ChainEnds,
-    Chains,
     SnapshotParts,
     choose_pruned,
     pause,
@@ -147,7 +146,7 @@ class PostgresJournal(SharedJournal):
         self.epoch = 0
         self.database = Database(url)
         self.lease = Lease(self.database, address, lease)
-        self._chains = Chains()
+        self._chains = self.lease.chains
         try:
             with self.database.refusing():
                 fault = self.database.call("writer", prepared)
@@ -158,7 +157,6 @@ class PostgresJournal(SharedJournal):
         except BaseException:
             self.database.close()
             raise
-        self._chains.update({number: one.chain for number, one in self.lease.owned.items()})
         self._renewing = self.database.submit(self.lease.run())
 
     def _call(self, name: str, work: Any) -> Any:
@@ -207,6 +205,14 @@ class PostgresJournal(SharedJournal):
     def _refuse(self, fault: str) -> None:
         raise InputError(f"{self.place}: {fault}; left unchanged")
 
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Turn a request_id that cannot be read into an InputError of one line."""
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self.place}: cannot be read ({error}); left unchanged") from None
+
     @property
     def _rows(self) -> "PostgresRows":
         return PostgresRows(lambda query, *arguments: self.database.fetch("loader", query, *arguments))
@@ -214,25 +220,28 @@ class PostgresJournal(SharedJournal):
     def allocators(self) -> list[Stored]:
         """Return the allocators of this process."""
         owned = self.lease.owned
-        with self.database.refusing():
+        with self._refusing():
             return [one for one in journal_check.stored_allocators(self._rows, self._refuse) if one.number in owned]
 
+    def reread(self) -> None:
+        self.check_writable()
+
     def load(self, allocator: Stored, *, complete: bool) -> tuple[Snapshot | None, Iterator[Event]]:
-        rows, number = self._rows, allocator.number
-        with self.database.refusing():
+        rows = self._rows
+        with self._refusing():
             chain = journal_check.chain_of(rows, allocator, self._refuse)
             found = journal_check.read_snapshot(rows, allocator, chain, self._refuse)
         row = None if found is None else found[0]
-        kept = ChainEnds(chain.first, chain.last, chain.head, 0 if row is None else row.seq)
+        covered = 0 if row is None else row.seq
+        self._chains[allocator.number].snapshot = covered
         start = chain.first - 1 if complete or row is None else row.seq
 
         def events() -> Iterator[Event]:
-            with self.database.refusing():
+            with self._refusing():
                 for event in journal_check.checked_events(rows, allocator, chain, row, start, self._refuse):
-                    if event.seq > kept.snapshot:
+                    if event.seq > covered:
                         yield event
 
-        self._chains[number] = kept
         return None if found is None else Snapshot(found[0].seq, found[1]), events()
 
     def last(self, allocator: int) -> int:
@@ -274,8 +283,7 @@ class PostgresJournal(SharedJournal):
             return stored
 
         stored: Stored = self._call("writer", insert)
-        chain = self._chains[stored.number] = ChainEnds(1, 0, stored.checksum)
-        self.lease.add(stored.number, chain)
+        self.lease.add(stored.number, ChainEnds(1, 0, stored.checksum))
         return stored
 
     def write(self, events: Sequence[Event]) -> None:

@@ -36,6 +36,10 @@ class BodySize(NamedTuple):
         """Return the size of a body that contains both."""
         return BodySize(self.max_bytes + other.max_bytes, self.max_values + other.max_values, self.what)
 
+    def times(self, count: int) -> "BodySize":
+        """Return the size of a body that contains so many of them."""
+        return BodySize(self.max_bytes * count, self.max_values * count, self.what)
+
     def check(self, received: int, body: bytes) -> None:
         """Refuse a body of more bytes or values. Each value, but the first of a list or an object, follows a comma."""
         if received > self.max_bytes:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME = "main"  # of the allocator
 MIN_TOKEN_LENGTH = 16
+MAX_NAMES = 20  # of allocators that are listed in a line
 NO_ALLOCATOR = "has no allocator yet; give --policy, --channels and --users"
 
 
@@ -121,7 +122,7 @@ def _open_allocators(
     """Create the allocator if there is none; return the scenario of the station, if there is one."""
     if isinstance(service.manager.journal, SharedJournal):
         return _open_shared(service, service.manager.journal, options, name, settings)
-    allocators = service.manager.allocators
+    allocators = service.manager.allocators  # by name; looking one up opens it
     wanted = name or DEFAULT_NAME
     if settings is not None:
         try:
@@ -131,7 +132,9 @@ def _open_allocators(
     if not allocators:
         raise InputError(f"{options.data}: {NO_ALLOCATOR}")
     if name not in (None, *allocators) or (options.station is not None and wanted not in allocators):
-        raise InputError(f"--name {wanted}: {options.data} has only {', '.join(allocators)}; a new one needs --policy")
+        raise InputError(f"--name {wanted}: {options.data} has only {_names(service)}; a new one needs --policy")
+    if wanted in allocators and (name is not None or len(allocators) == 1):
+        _ = allocators[wanted]  # a damaged one is refused now
     if options.station is None:
         return None
     return station_scenario(options.station, allocators[wanted].core.settings)
@@ -168,13 +171,20 @@ def _stored_settings(journal: SharedJournal, name: str) -> Settings | None:
     return None if stored is None else Settings.restored(json.loads(stored))
 
 
+def _names(service: Service) -> str:
+    """Return the names of the allocators as text; their number if they are many."""
+    names = list(service.manager.allocators)
+    if not names:
+        return "allocators of other processes"
+    return ", ".join(names) if len(names) <= MAX_NAMES else f"{len(names)} allocators"
+
+
 def _with_names(settings: Settings, service: Service, options: ServeOptions, name: str) -> Settings:
     """Return the settings with names, if none are given: the stored ones or those of the station's scenario."""
     if settings.channel_names:
         return settings
-    stored = service.manager.allocators.get(name)
-    if stored is not None:
-        return replace(settings, channel_names=stored.core.settings.channel_names)
+    if name in service.manager.allocators:
+        return replace(settings, channel_names=service.manager.allocators[name].core.settings.channel_names)
     if options.station is not None:
         return replace(settings, channel_names=station_scenario(options.station, settings).channel_names)
     return settings
@@ -189,8 +199,7 @@ def _run(service: Service, options: ServeOptions, name: str, played: Scenario | 
         station = SimulatedStation(client, played, faults=Faults())
         threading.Thread(target=station.run, args=(options.pace, stop), daemon=True).start()
     listening.listen(2048)  # clients may connect as soon as the next line is printed
-    names = ", ".join(service.manager.allocators) or "allocators of other processes"
-    print(f"idleband: serving {names} at {url}", flush=True)
+    print(f"idleband: serving {_names(service)} at {url}", flush=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn ends the server on a signal and raises the signal again afterwards, when nothing is left to do.
         signal.signal(number, lambda *_: None)

@@ -44,6 +44,7 @@ class SlotThread:
         self._worker = Worker()
         self._turn = asyncio.Lock()
         self._ended = False
+        self.calls = 0  # that are made or wait for their turn
         self.busy = False  # whether the allocator is being changed, or read, in the thread
 
     async def call(self, work: Callable[[], T], then: Callable[[T], object] = lambda _: None) -> T:
@@ -51,9 +52,15 @@ class SlotThread:
 
         Both happen even if the caller is cancelled meanwhile.
         """
+        self.calls += 1
         task = asyncio.ensure_future(self._call(work, then))
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may be cancelled
+        task.add_done_callback(self._called)
         return await asyncio.shield(task)
+
+    def _called(self, task: "asyncio.Task[T]") -> None:
+        self.calls -= 1
+        if not task.cancelled():
+            task.exception()  # the caller may have been cancelled
 
     async def _call(self, work: Callable[[], T], then: Callable[[T], object]) -> T:
         async with self._turn:

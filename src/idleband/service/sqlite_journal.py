@@ -109,6 +109,7 @@ class SqliteJournal(Journal):
         self._written = 0  # events in the chains
         self._unmerged = 0  # bytes written to the log since it was copied into the file, about
         self._files: dict[Path, os.stat_result] = {}  # as they were when they were opened
+        self._swept = False  # whether the parts of snapshots that an earlier process left were looked for
         with self._refusing():
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = JournalLock(folder)
@@ -139,9 +140,7 @@ class SqliteJournal(Journal):
         if self._value("SELECT format FROM about") != journal_check.FORMAT:
             journal_migration.migrate(self._reader, lambda: self._writer, TABLES, PART_BYTES, recorded, self._refuse)
         self._base = self._value("SELECT base FROM about")
-        for number, *row in self._reader.execute("SELECT allocator, first, last, head FROM chains"):
-            self._chains[number] = ChainEnds(*row)
-        self._written = sum(one.last for one in self._chains.values())
+        self.reread()
         allocators = self._value("SELECT count(*) FROM allocators")
         for fault in journal_check.count_faults(self.total, allocators, recorded):
             raise InputError(
@@ -203,20 +202,30 @@ class SqliteJournal(Journal):
         with self._refusing():
             return journal_check.stored_allocators(self._rows, self._refuse)
 
+    def reread(self) -> None:
+        with self._write_lock, self._refusing():
+            for number, first, last, head in self._reader.execute("SELECT allocator, first, last, head FROM chains"):
+                chain = self._chains.setdefault(number, ChainEnds(first, last, head))
+                chain.first, chain.last, chain.head = first, last, head
+            self._written = sum(one.last for one in self._chains.values())
+
     def load(self, allocator: Stored, *, complete: bool) -> tuple[Snapshot | None, Iterator[Event]]:
-        with self._refusing():
-            chain = journal_check.chain_of(self._rows, allocator, self._refuse)
-            found = journal_check.read_snapshot(self._rows, allocator, chain, self._refuse)
+        with self._refusing(), contextlib.ExitStack() as opened:
+            reader = opened.enter_context(contextlib.closing(connect_to_read(self.path)))
+            reader.execute("BEGIN")  # everything is read as it is now, although old events may be deleted meanwhile
+            rows = SqliteRows(reader)
+            chain = journal_check.chain_of(rows, allocator, self._refuse)
+            found = journal_check.read_snapshot(rows, allocator, chain, self._refuse)
+            opened.pop_all()
         row = None if found is None else found[0]
-        kept = ChainEnds(chain.first, chain.last, chain.head, 0 if row is None else row.seq)
-        self._written += kept.last - self._chains[allocator.number].last  # after a failure more may be there
-        self._chains[allocator.number] = kept
+        covered = 0 if row is None else row.seq
+        self._chains[allocator.number].snapshot = covered
         start = chain.first - 1 if complete or row is None else row.seq
 
         def events() -> Iterator[Event]:
-            with self._refusing():
-                for event in journal_check.checked_events(self._rows, allocator, chain, row, start, self._refuse):
-                    if event.seq > kept.snapshot:
+            with self._refusing(), contextlib.closing(reader):
+                for event in journal_check.checked_events(rows, allocator, chain, row, start, self._refuse):
+                    if event.seq > covered:
                         yield event
 
         return None if found is None else Snapshot(found[0].seq, found[1]), events()
@@ -326,6 +335,7 @@ class SqliteJournal(Journal):
 
     def write_snapshot(self, snapshot: NewSnapshot, *, considerate: bool = False) -> bool:
         number, seq = snapshot.allocator, snapshot.seq
+        unused: set[int] = set()  # snapshots of which parts may be there that are not needed
         try:
             with self._reading_in_background() as background:
                 query = """
@@ -334,6 +344,9 @@ class SqliteJournal(Journal):
                 """
                 found = background.execute(query, (number, seq, number, seq + 1)).fetchone()
                 new = 1 + (background.execute("SELECT max(snapshot) FROM snapshot_parts").fetchone()[0] or 0)
+                query = "SELECT snapshot FROM snapshots WHERE allocator = ?"
+                replaced = background.execute(query, (number,)).fetchone()
+            unused = {new}
             if found is None:
                 raise JournalError(f"{self.path}: event {seq} of allocator {number} is not there")
 
@@ -353,11 +366,12 @@ class SqliteJournal(Journal):
                 row = (number, seq, found[0], new, state.size, state.checksum)
                 writer.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)", row)
             self._chains[number].snapshot = seq
+            unused = set(replaced or ())
         except _Cancelled:
             return False
         finally:
             with contextlib.suppress(JournalError):
-                self._delete_unused_parts(considerate)
+                self._delete_parts(unused, considerate)
         return True
 
     def _check_epoch(self, snapshot: NewSnapshot) -> None:
@@ -378,16 +392,18 @@ class SqliteJournal(Journal):
         except sqlite3.Error as error:
             raise JournalError(f"{self.path}: cannot be read: {error}") from None
 
-    def _delete_unused_parts(self, considerate: bool) -> None:
+    def _delete_parts(self, unused: set[int], considerate: bool) -> None:
         """Delete the parts of snapshots that were replaced or not completed."""
         with self._reading_in_background() as background:
-            query = "SELECT DISTINCT snapshot FROM snapshot_parts EXCEPT SELECT snapshot FROM snapshots"
-            unused = background.execute(query).fetchall()
-            for (snapshot,) in unused:
+            if not self._swept:
+                query = "SELECT DISTINCT snapshot FROM snapshot_parts EXCEPT SELECT snapshot FROM snapshots"
+                unused |= {snapshot for (snapshot,) in background.execute(query)}
+            self._swept = False  # unless all are deleted
+            for snapshot in unused:
                 (last,) = background.execute(
                     "SELECT max(part) FROM snapshot_parts WHERE snapshot = ?", (snapshot,)
                 ).fetchone()
-                for first in range(0, last + 1, DELETED_PARTS):
+                for first in range(0, -1 if last is None else last + 1, DELETED_PARTS):
                     began = time.monotonic()
                     with self._transaction("_background"):
                         background.execute(
@@ -395,6 +411,7 @@ class SqliteJournal(Journal):
                             (snapshot, first, first + DELETED_PARTS),
                         )
                     pause(began, considerate)
+            self._swept = True
 
     def prune(self, allocator: int, keep: int) -> bool:
         chain = self._chains[allocator]

@@ -12,13 +12,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from idleband.service.http_forwarder import STREAM_TIMEOUT, ForwardedResponse, Headers, HttpForwarder, UnreachableError
 from idleband.service.journal import JournalError, SharedJournal
+from idleband.service.manager import AllocatorManager
 from idleband.service.middleware.headers import header
 from idleband.service.middleware.security_headers import HEADERS
 from idleband.service.operations import EVENT_STREAM, NAMES
-from idleband.service.problems import HTTPProblem, encode, error_response
+from idleband.service.problems import HTTPProblem, encode, error_response, taken_over
 from idleband.service.request_body import BODY_READ, BodySize, read_body
 
 FORWARDED = b"idleband-forwarded"  # header of a forwarded request, which is not forwarded again
+RECEIVE_TIMEOUT = 2.0  # seconds to wait for an allocator that this process has just taken over
 OWNER_TIMEOUT = 1.0  # seconds for which the address of an owner is remembered
 CREATE, STEPS = NAMES.removesuffix("/"), "/v1/steps"
 # Headers of a request that are for this process, and of a response that are of the other one.
@@ -47,12 +49,11 @@ class Forwarding:
     """Forward requests for allocators that another process owns, and return its response.
 
     It stands behind the checks of the token and the limits. A request that was forwarded is not forwarded again: while
-    an allocator changes its owner, it gets 503 and is repeated by the client. `has` says whether this process has an
-    allocator of a name.
+    an allocator changes its owner, it gets 503 and is repeated by the client.
     """
 
-    def __init__(self, app: ASGIApp, journal: SharedJournal, has: Callable[[str], bool], max_body: int) -> None:
-        self._app, self._journal, self._has, self._max_body = app, journal, has, max_body
+    def __init__(self, app: ASGIApp, manager: AllocatorManager, journal: SharedJournal, max_body: int) -> None:
+        self._app, self._manager, self._journal, self._max_body = app, manager, journal, max_body
         self._forwarder = HttpForwarder()
         self._streams: set[asyncio.Task[None]] = set()
         self._owners: dict[str, tuple[str, float]] = {}  # name -> address, and until when it is believed
@@ -61,7 +62,7 @@ class Forwarding:
         path = scope["path"] if scope["type"] == "http" else ""
         if path.startswith(NAMES):
             name = path[len(NAMES) :].partition("/")[0]
-            if not self._has(name):
+            if not self._manager.owns(name):
                 await self._answer(scope, receive, send, self._one(name))
                 return
         elif path in (CREATE, STEPS) and scope["method"] == "POST":
@@ -101,7 +102,7 @@ class Forwarding:
     async def _create(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await self._body(scope, receive)
         names = _names([msgspec.Raw(body)])
-        address = await self._address(scope, names[0]) if names and not self._has(names[0]) else None
+        address = await self._address(scope, names[0]) if names and not self._manager.owns(names[0]) else None
         if address is None:
             await self._app(scope, _received(body, receive), send)
         else:
@@ -117,7 +118,7 @@ class Forwarding:
             names = []
         parts: dict[str | None, list[int]] = {}
         for i, name in enumerate(names):
-            parts.setdefault(None if self._has(name) else await self._address(scope, name), []).append(i)
+            parts.setdefault(None if self._manager.owns(name) else await self._address(scope, name), []).append(i)
         if set(parts) <= {None}:
             await self._app(scope, _received(body, receive), send)
             return
@@ -165,18 +166,28 @@ class Forwarding:
         address, until = self._owners.get(name, ("", 0.0))
         if time.monotonic() > until:
             owner = await self._journal.find_owner(name)
-            if owner is None or self._has(name):
+            if owner is None or self._manager.owns(name):
+                return None
+            if owner.is_here and await self._is_received(name):
                 return None
             if owner.is_here or owner.address is None:
-                raise _moving(name)
+                raise taken_over(name)
             address = owner.address
             if len(self._owners) > 10_000:
                 self._owners.clear()
             self._owners[name] = address, time.monotonic() + OWNER_TIMEOUT
         if header(scope, FORWARDED) is not None:
             self._owners.pop(name, None)
-            raise _moving(name)
+            raise taken_over(name)
         return address
+
+    async def _is_received(self, name: str) -> bool:
+        """Wait a little until the manager knows that this process owns an allocator; return whether it does."""
+        until = time.monotonic() + RECEIVE_TIMEOUT
+        while not self._manager.owns(name) and time.monotonic() < until:
+            self._manager.recover()
+            await asyncio.sleep(0.01)
+        return self._manager.owns(name)
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, name: str, address: str, body: bytes) -> None:
         """Send a request to another process, and its response to the client."""
@@ -229,11 +240,6 @@ async def _gone(receive: Receive) -> None:
     """Return when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _moving(name: str) -> HTTPProblem:
-    detail = f"allocator {name}: is being taken over by another process; send the request again"
-    return HTTPProblem(503, detail, {"Retry-After": "1"})
 
 
 def _names(items: list[msgspec.Raw]) -> list[str]:
