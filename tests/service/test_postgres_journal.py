@@ -124,6 +124,30 @@ def test_second_allocator_of_a_name_is_refused(url: PostgresUrl) -> None:
         journal.close()
 
 
+def test_new_request_ids_are_recognised_without_a_query(url: PostgresUrl) -> None:
+    first = opened(url, 1)
+    first.add("main", "{}")
+    first.write(events(1, 400))
+    first.write_snapshot(snapshot(400))
+    prune(first, 100)
+    first.close()
+    journal = opened(url, 1)
+    (stored,) = journal.allocators()
+    journal.load(stored, complete=False)
+    assert journal.find_decision(1, "new") is None
+    eventually(lambda: journal._seen[1][1].is_complete)
+    journal.write(events(401, 1))
+    assert all(journal.is_expired(1, f"r{seq}") for seq in range(1, 290, 17))
+    assert all(journal.find_decision(1, f"r{seq}") for seq in (310, 400, 401))
+    journal.database.close()
+    journal.database.failure = "was closed"
+    new = [journal._is_new(1, f"n{i}") for i in range(1000)]
+    assert sum(new) > 970
+    assert not any(journal.is_expired(1, f"n{i}") for i in range(1000) if new[i])
+    with pytest.raises(JournalError, match="was closed"):
+        journal.find_decision(1, "r310")
+
+
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 

@@ -27,7 +27,7 @@ MIN_VERSION = 13  # of PostgreSQL
 CONNECT_TIMEOUT, TIMEOUT = 3.0, 10.0  # seconds; of a connection, and of what is done over it
 # Connections by name, with their setting of synchronous_commit. What the background writes becomes durable with the
 # next commit of another connection.
-CONNECTIONS = {"writer": "on", "reader": "on", "loader": "on", "lease": "on", "background": "off"}
+CONNECTIONS = {"writer": "on", "reader": "on", "loader": "on", "lease": "on", "filter": "on", "background": "off"}
 
 T = TypeVar("T")
 

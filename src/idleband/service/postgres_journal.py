@@ -11,14 +11,26 @@ The tables are those of the journal in SQLite, in a schema of their own, and two
 import asyncio
 import contextlib
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import asyncpg
 
 from idleband.errors import InputError
 from idleband.service import journal_check
-from idleband.service.journal import Event, JournalError, NewSnapshot, Owner, SharedJournal, Snapshot, Stored, digest
+from idleband.service.journal import (
+    DECIDE,
+    Event,
+    JournalError,
+    NewSnapshot,
+    Owner,
+    SharedJournal,
+    Snapshot,
+    Stored,
+    digest,
+)
 from idleband.service.journal_chain import (
     DELETED_PARTS,
     PRUNED_EVENTS,
@@ -31,8 +43,10 @@ from idleband.service.journal_check import Rows
 from idleband.service.lease import Lease
 from idleband.service.postgres_database import FORMAT, SCHEMA, Database, format_fault, server_fault
 from idleband.service.postgres_url import PostgresUrl
+from idleband.service.request_filter import RequestFilter
 
 PAGE = 2000  # events that are read at once
+MAX_FILTERS = 20_000  # of allocators, each of 512 bytes or two bytes per event
 LOCK = 0x1D1EBA4D  # of PostgreSQL, held while the tables are created
 
 TABLES = f"""
@@ -147,6 +161,8 @@ class PostgresJournal(SharedJournal):
         self.database = Database(url)
         self.lease = Lease(self.database, address, lease)
         self._chains = self.lease.chains
+        # By the number of an allocator, with its fencing number: what other owners have written is not in it.
+        self._seen: OrderedDict[int, tuple[int, RequestFilter]] = OrderedDict()
         try:
             with self.database.refusing():
                 fault = self.database.call("writer", prepared)
@@ -242,12 +258,15 @@ class PostgresJournal(SharedJournal):
                     if event.seq > covered:
                         yield event
 
+        self._fill_filter(allocator.number)
         return None if found is None else Snapshot(found[0].seq, found[1]), events()
 
     def last(self, allocator: int) -> int:
         return self._chains[allocator].last
 
     def find_decision(self, allocator: int, request_id: str) -> Event | None:
+        if self._is_new(allocator, request_id):
+            return None
         rows = self.database.fetch("reader", _FIND_DECISION, allocator, request_id.encode())
         if not rows:
             return None
@@ -259,11 +278,64 @@ class PostgresJournal(SharedJournal):
 
     def is_expired(self, allocator: int, request_id: str) -> bool:
         chain = self._chains[allocator]
-        if chain.first == 1:
+        if chain.first == 1 or self._is_new(allocator, request_id):
             return False
         query = "SELECT count(*) FROM expired WHERE allocator = $1 AND generation IN ($2, $3) AND fingerprint = $4"
         fingerprint = digest(request_id.encode())
         return bool(self.database.fetch("reader", query, allocator, *chain.generations, fingerprint)[0][0])
+
+    def _filter(self, allocator: int) -> RequestFilter | None:
+        """Return the filter of an allocator if it contains what earlier owners have written."""
+        fence, found = self._seen.get(allocator, (0, None))
+        return found if fence and fence == self.lease.fence(allocator) else None
+
+    def _is_new(self, allocator: int, request_id: str) -> bool:
+        """Return whether a request_id was certainly not used for a decision that is written."""
+        found = self._filter(allocator)
+        return found is not None and found.is_complete and not found.may_contain(digest(request_id.encode()))
+
+    def _add_filter(self, allocator: int, capacity: int) -> RequestFilter:
+        found = RequestFilter(capacity)
+        self._seen[allocator] = self.lease.fence(allocator), found
+        self._seen.move_to_end(allocator)
+        while len(self._seen) > MAX_FILTERS:  # the allocators that were opened first need queries then
+            self._seen.popitem(last=False)
+        return found
+
+    def _fill_filter(self, allocator: int) -> None:
+        """Fill the filter of an allocator in the background, if there is none for this owner."""
+        chain, known = self._chains[allocator], self._filter(allocator)
+        if known is None or known.is_full:
+            found = self._add_filter(allocator, chain.last - chain.first)
+            self.database.submit(self._fill(allocator, found)).add_done_callback(_ignore_failure)
+
+    async def _fill(self, allocator: int, found: RequestFilter) -> None:
+        """Add what is there; what is written meanwhile is added, too."""
+        decisions = """
+            SELECT seq, request FROM events WHERE allocator = $1 AND kind = 0 AND seq > $2 ORDER BY seq LIMIT $3
+        """
+        # Afterwards, because what is deleted from the events meanwhile is there by then.
+        expired = """
+            SELECT generation, fingerprint FROM expired WHERE allocator = $1 AND (generation, fingerprint) > ($2, $3)
+            ORDER BY generation, fingerprint LIMIT $4
+        """
+        database = self.database
+
+        async def page(query: str, *arguments: Any) -> list[Any]:
+            rows: list[Any] = await database.use("filter", lambda one: one.fetch(query, allocator, *arguments, PAGE))
+            return rows
+
+        after = 0
+        while rows := await page(decisions, after):
+            after = rows[-1][0]
+            for _, request in rows:
+                found.add(digest(request))
+        last = (-1, 0)
+        while rows := await page(expired, *last):
+            last = tuple(rows[-1])
+            for _, fingerprint in rows:
+                found.add(fingerprint)
+        found.is_complete = True
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -284,6 +356,7 @@ class PostgresJournal(SharedJournal):
 
         stored: Stored = self._call("writer", insert)
         self.lease.add(stored.number, ChainEnds(1, 0, stored.checksum))
+        self._add_filter(stored.number, 0).is_complete = True
         return stored
 
     def write(self, events: Sequence[Event]) -> None:
@@ -307,6 +380,15 @@ class PostgresJournal(SharedJournal):
 
         self._call("writer", insert)
         self._chains.note(heads)
+        # Before this returns, because until then they are known as unwritten; and to a filter that was begun meanwhile.
+        for event in events:
+            found = self._filter(event.allocator) if event.kind == DECIDE else None
+            if found is not None:
+                found.add(digest(str(event.request_id).encode()))
+        for number in heads:
+            found = self._filter(number)
+            if found is not None and found.is_full:
+                self._fill_filter(number)
 
     def check_writable(self) -> None:
         """Renew the lease; what was sent before is not written any more after this."""
@@ -387,7 +469,7 @@ class PostgresJournal(SharedJournal):
 
     def record_snapshots(self, begun: int) -> None:
         if not self.database.failure:
-            self.database.submit(self.lease.record_snapshots(begun)).add_done_callback(lambda done: done.exception())
+            self.database.submit(self.lease.record_snapshots(begun)).add_done_callback(_ignore_failure)
 
     def prune(self, allocator: int, keep: int) -> bool:
         chain = self._chains.get(allocator)
@@ -434,6 +516,12 @@ class PostgresJournal(SharedJournal):
         with contextlib.suppress(JournalError):
             self.database.submit(self.lease.release()).result()
         self.database.close()
+
+
+def _ignore_failure(done: Future[Any]) -> None:
+    """Read the exception of work that nothing depends on."""
+    if not done.cancelled():
+        done.exception()
 
 
 _NOT_OWNED = "another process has taken over an allocator of this one, which does not write to it any more"
