@@ -1,5 +1,7 @@
 """The journal in PostgreSQL: one owner per allocator, and a database that does not fit is refused in one line."""
 
+import sys
+
 import pytest
 
 from idleband.errors import InputError
@@ -195,6 +197,12 @@ def test_database_that_cannot_be_reached_is_refused(postgres: PostgresServer) ->
 )
 def test_malformed_address_is_refused_without_its_password(url: str) -> None:
     assert "must be like postgresql://USER@HOST:PORT/DATABASE" in refusal(url)
+
+
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(InputError, match=r"needs asyncpg; pip install 'idleband\[postgres\]'"):
+        PostgresUrl("postgresql://u@host/d")
 
 
 def test_address_is_shown_without_user_password_and_options() -> None:

@@ -12,14 +12,11 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
+import asyncpg
+
 from idleband.errors import InputError
 from idleband.service.journal import JournalError
 from idleband.service.postgres_url import PostgresUrl
-
-try:
-    import asyncpg
-except ImportError as missing:
-    raise InputError(f"--data postgresql://...: needs {missing.name}; pip install 'idleband[postgres]'") from None
 
 SCHEMA = "idleband"
 FORMAT = 1  # of the tables

@@ -16,6 +16,10 @@ class PostgresUrl:
     """
 
     def __init__(self, dsn: str) -> None:
+        try:
+            import asyncpg  # noqa: F401  # whatever uses the address needs it
+        except ImportError:
+            raise InputError("--data postgresql://...: needs asyncpg; pip install 'idleband[postgres]'") from None
         self.dsn = dsn
         malformed = InputError(f"--data: must be like {FORM}; special characters in a password are written as %XX")
         try:
