@@ -314,7 +314,7 @@ def parts() -> list[Part]:
     @kernel()  # type: ignore[untyped-decorator]
     def widths(times: int, A_inv: np.ndarray, x: np.ndarray, v: np.ndarray, out: np.ndarray) -> None:
         for i in range(times):
-            out[i % 10] = width(A_inv, i % 10, x, v, i % 10)
+            out[i % 10] = width(A_inv, i % 10, x, i % 10, v, i % 10)
 
     @kernel()  # type: ignore[untyped-decorator]
     def updates(times: int, A_inv: np.ndarray, theta: np.ndarray, v: np.ndarray, x: np.ndarray) -> None:

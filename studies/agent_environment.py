@@ -189,7 +189,7 @@ def learn_copies(A_inv: Floats, theta: Floats, x: Floats, v: Floats, perturbatio
     for i in range(x.shape[0]):
         for k in range(x.shape[1]):
             if played[i, k]:
-                q = ridge.width_squared(A_inv[i], k, x[i], v, k)
+                q = ridge.width_squared(A_inv[i], k, x[i], k, v, k)
                 error = perturbations[i, k] - ridge.predict(theta[i], k, x[i], k)
                 ridge.learn(A_inv[i], theta[i], k, v, k, q, error)
 
@@ -199,6 +199,6 @@ def predict_copies(A_inv: Floats, theta: Floats, x: Floats, v: Floats, predicted
     """Write the prediction of every channel of every copy, and its uncertainty."""
     for i in range(x.shape[0]):
         for k in range(x.shape[1]):
-            q = ridge.width_squared(A_inv[i], k, x[i], v, k)
+            q = ridge.width_squared(A_inv[i], k, x[i], k, v, k)
             predicted[i, k] = ridge.predict(theta[i], k, x[i], k)
             uncertain[i, k] = q / (1.0 + q)

@@ -23,7 +23,7 @@ TRUTHS = {
 def feed(A_inv, theta, x, v, y):  # type: ignore[no-untyped-def]
     """Learn from all samples, in order."""
     for t in range(y.size):
-        q = width_squared(A_inv, 0, x, v, t)
+        q = width_squared(A_inv, 0, x, t, v, t)
         learn(A_inv, theta, 0, v, t, q, predict(theta, 0, x, t), y[t])
 
 

@@ -16,7 +16,7 @@ def feed(rng, A_inv, theta, A, b, x, v, truth, updates):  # type: ignore[no-unty
         y = x[0, 0] * x[0, 0] - 0.3  # a part that is not linear
         for i in range(truth.size):
             y += truth[i] * x[0, i]
-        q = width_squared(A_inv, 0, x, v, 0)
+        q = width_squared(A_inv, 0, x, 0, v, 0)
         learn(A_inv, theta, 0, v, 0, q, y - predict(theta, 0, x, 0))
         for i in range(truth.size):
             b[i] += y * x[0, i]
@@ -38,7 +38,7 @@ def test_estimates_and_widths_equal_numpy_linalg(d: int, updates: int, ridge: fl
     for _ in range(20):
         fill_uniform(rng, x[0])
         exact = float(x[0] @ np.linalg.solve(A, x[0]))
-        q = width_squared(A_inv, 0, x, v, 0)
+        q = width_squared(A_inv, 0, x, 0, v, 0)
         assert abs(np.sqrt(q) - np.sqrt(exact)) < 1e-9  # the width
         assert abs(q - exact) < 1e-9 * max(exact, 1e-6)
         assert abs(predict(theta, 0, x, 0) - float(x[0] @ np.linalg.solve(A, b))) < 1e-9
@@ -46,4 +46,4 @@ def test_estimates_and_widths_equal_numpy_linalg(d: int, updates: int, ridge: fl
 
 def test_width_is_never_negative() -> None:
     """A^-1 is set to a negative matrix, as rounding errors could produce."""
-    assert width_squared(-np.eye(2)[None] * 1e-18, 0, np.ones((1, 2)), np.zeros((1, 2)), 0) == 0.0
+    assert width_squared(-np.eye(2)[None] * 1e-18, 0, np.ones((1, 2)), 0, np.zeros((1, 2)), 0) == 0.0

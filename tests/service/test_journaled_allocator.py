@@ -79,10 +79,9 @@ class ExactlyOnce(RuleBasedStateMachine):
 
     def is_kept(self, request_id: str) -> bool:
         """Return whether a decision was acknowledged, or still may be, and has not been deleted."""
-        allocator = self.allocator
-        journal = self.manager.journal
+        allocator, commits = self.allocator, self.manager.commits  # a decision may have left the state unwritten
         known = (
-            allocator.core.has_decision(request_id) or journal.find_decision(allocator.number, request_id) is not None
+            allocator.core.has_decision(request_id) or commits.find_decision(allocator.number, request_id) is not None
         )
         return known and request_id in self.decisions
 

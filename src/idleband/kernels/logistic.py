@@ -54,17 +54,17 @@ def settle(score: float, q: float, y: float) -> float:
 
 
 @jit
-def learn(A_inv: Floats, theta: Floats, m: int, v: Floats, k: int, q: float, score: float, y: float) -> None:
-    """Update model m with one sample; v[k] and q are from ridge.width_squared, score = theta . x; overwrites v[k]."""
+def learn(A_inv: Floats, theta: Floats, m: int, v: Floats, row: int, q: float, score: float, y: float) -> None:
+    """Update model m with one sample; v[row] and q: from ridge.width_squared, score = theta . x; overwrites v[row]."""
     d = v.shape[1]
     p = probability(settle(score, q, y))
     information = p * (1.0 - p)
     gain = y - p
     scale = math.sqrt(information / (1.0 + information * q))
     for i in range(d):
-        theta[m, i] += gain * v[k, i]
-        v[k, i] *= scale
+        theta[m, i] += gain * v[row, i]
+        v[row, i] *= scale
     for i in range(d):
-        u_i = v[k, i]
+        u_i = v[row, i]
         for j in range(i + 1 if ridge.LOWER_TRIANGLE else d):
-            A_inv[m, i, j] -= u_i * v[k, j]
+            A_inv[m, i, j] -= u_i * v[row, j]

@@ -79,7 +79,7 @@ def consider(setup: Setup, state: State, slot: Slot, k: int) -> None:
         state.x[k, i] = slot.contexts[k, i]
     state.ranked[k] = slot.t
     state.score[k] = ridge.predict(state.theta, m, state.x, k)
-    state.q[k] = ridge.width_squared(state.A_inv, m, state.x, state.v, k)
+    state.q[k] = ridge.width_squared(state.A_inv, m, state.x, k, state.v, k)
 
 
 @jit

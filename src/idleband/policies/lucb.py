@@ -31,6 +31,10 @@ from idleband.policies import perturbation_aware
 from idleband.policies.parameters import AtLeast
 from idleband.policies.protocol import Feedback, Setup, Slot
 
+# Whether n_hat, q and v of every channel are kept from ranking until the update. On a GPU, where memory is the limit,
+# they are computed again, with the same results: `simulation/gpu/device_code.py`.
+KEEP = True
+
 
 class Params(NamedTuple):
     beta: Annotated[float, AtLeast(0.0), "scale of the confidence width of the prediction"] = 1.0
@@ -77,11 +81,13 @@ def select(setup: Setup, state: State, slot: Slot, picks: Ints) -> int:
     places = perturbation_aware.places_to_fill(setup, estimates, slot)
     for k in range(setup.K):
         estimates.n_hat[k] = ridge.predict(state.theta, 0 if setup.params.shared else k, slot.contexts, k)
-        estimates.predicted[k] = slot.t
+        if KEEP:
+            estimates.predicted[k] = slot.t
         if places > 0 and perturbation_aware.contends(setup, estimates, k):
             m = 0 if setup.params.shared else k
-            estimates.q[k] = ridge.width_squared(state.A_inv, m, slot.contexts, state.v, k)
-            estimates.ranked[k] = slot.t
+            estimates.q[k] = ridge.width_squared(state.A_inv, m, slot.contexts, k, state.v, row_of(k))
+            if KEEP:
+                estimates.ranked[k] = slot.t
     return perturbation_aware.choose(setup, setup.params.L, setup.params.beta, estimates, slot, places, picks)
 
 
@@ -92,16 +98,23 @@ def update(setup: Setup, state: State, slot: Slot, feedback: Feedback) -> None:
     perturbation_aware.observe_play(setup, estimates, k, s, slot.t)
     m = 0 if setup.params.shared else k
     # Reuse the values from ranking unless the model has changed since; a shared model changes within the slot.
-    fresh = not setup.params.shared and estimates.predicted[k] == slot.t
+    fresh = KEEP and not setup.params.shared and estimates.predicted[k] == slot.t
     predicted = estimates.n_hat[k] if fresh else ridge.predict(state.theta, m, slot.contexts, k)
     y = perturbation_aware.regression_target(setup, k, s, r, n, predicted)
     if math.isnan(y):
         return
     if not fresh or estimates.ranked[k] != slot.t:
-        estimates.q[k] = ridge.width_squared(state.A_inv, m, slot.contexts, state.v, k)
-    estimates.predicted[k] = 0
-    estimates.ranked[k] = 0
-    ridge.learn(state.A_inv, state.theta, m, state.v, k, estimates.q[k], y - predicted)
+        estimates.q[k] = ridge.width_squared(state.A_inv, m, slot.contexts, k, state.v, row_of(k))
+    if KEEP:
+        estimates.predicted[k] = 0
+        estimates.ranked[k] = 0
+    ridge.learn(state.A_inv, state.theta, m, state.v, row_of(k), estimates.q[k], y - predicted)
+
+
+@jit
+def row_of(k: int) -> int:
+    """Return the row of v that belongs to channel k."""
+    return k if KEEP else 0
 
 
 @jit

@@ -74,7 +74,7 @@ def learn(mixture: Mixture, group: int, x: Floats, k: int, y: float) -> None:
     for i in range(x.shape[1]):
         if A_inv[group, i, i] < PRIOR_VARIANCE:
             A_inv[group, i, i] = min(PRIOR_VARIANCE, A_inv[group, i, i] * (1.0 + 1.0 / MEMORY))
-    q = ridge.width_squared(A_inv, group, x, mixture.v, k)
+    q = ridge.width_squared(A_inv, group, x, k, mixture.v, k)
     logistic.learn(A_inv, mixture.theta, group, mixture.v, k, q, ridge.predict(mixture.theta, group, x, k), y)
 
 

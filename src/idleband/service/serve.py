@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +23,7 @@ from idleband.scenario.scenario import Scenario
 from idleband.service.app import LOOPBACK, Service
 from idleband.service.client import Client
 from idleband.service.connection import LimitedConnection
+from idleband.service.garbage import SeldomCollection
 from idleband.service.journal import Journal, JournalError, SharedJournal
 from idleband.service.json_log import log_as_json
 from idleband.service.limits import Limits
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME = "main"  # of the allocator
 MIN_TOKEN_LENGTH = 16
+# Seconds that a thread may go on while the event loop has something to do. Opening an allocator takes up to 30 ms.
+SWITCH_INTERVAL = 5e-4
 MAX_NAMES = 20  # of allocators that are listed in a line
 NO_ALLOCATOR = "has no allocator yet; give --policy, --channels and --users"
 
@@ -194,6 +198,7 @@ def _run(service: Service, options: ServeOptions, name: str, played: Scenario | 
     url = _url(options.host, listening)
     server = new_server(service)
     stop = threading.Event()
+    sys.setswitchinterval(SWITCH_INTERVAL)
     if played is not None:
         client = Client(url, name, token=options.token, patience=5.0)
         station = SimulatedStation(client, played, faults=Faults())
@@ -204,7 +209,8 @@ def _run(service: Service, options: ServeOptions, name: str, played: Scenario | 
         # uvicorn ends the server on a signal and raises the signal again afterwards, when nothing is left to do.
         signal.signal(number, lambda *_: None)
     try:
-        server.run(sockets=[listening])
+        with SeldomCollection(lambda: service.request_metrics.total):
+            server.run(sockets=[listening])
     finally:
         stop.set()
     if not server.started:

@@ -93,6 +93,18 @@ def test_narrow_numbers_are_those_that_are_not_sums_over_many_slots() -> None:
     assert [leaf.type for leaf in found.leaves.values()] == ["float64", "float32", "int64"]
 
 
+def test_whole_numbers_are_narrowed_where_replications_have_their_own() -> None:
+    class Counts(NamedTuple):
+        own: np.ndarray  # shared by replications without shocks, where the loop uses s instead
+        table: np.ndarray
+        s: np.ndarray
+
+    own, table = np.zeros(2, np.int64), np.arange(3)
+    found = Layout(narrow=False, narrow_integers=True)
+    found.add(*(Counts(own, table, np.arange(2)) for _ in range(2)))
+    assert [leaf.type for leaf in found.leaves.values()] == ["int32", "int64", "int32"]
+
+
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [

@@ -40,6 +40,11 @@ class RequestMetrics:
         finally:
             self._count(scope, status, time.perf_counter() - began)
 
+    @property
+    def total(self) -> int:
+        """Number of all requests."""
+        return sum(self.requests.copy().values())
+
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         method, path = scope["method"], scope["path"]
         self.requests[method, status] = self.requests.get((method, status), 0) + 1

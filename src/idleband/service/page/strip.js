@@ -156,7 +156,7 @@ export class Strip {
 
   #describe(shown) {
     if (!shown.length) {
-      this.note.textContent = "No slots since the service started";
+      this.note.textContent = "No slots since the allocator was opened";
       return;
     }
     const at = shown.find(({ slot }) => slot === (this.cursor ?? this.pinned));

@@ -41,9 +41,12 @@ async function start() {
   let wait = 0.5;
   for (;;) {
     try {
-      const { allocators } = await getJson(`${API}/allocators`);
+      const { allocators, next } = await getJson(`${API}/allocators`); // the first names, if there are many
       const asked = new URLSearchParams(location.search).get("name");
-      if (asked !== null && !allocators.includes(asked)) return showUnknown(asked, allocators);
+      if (asked !== null && !allocators.includes(asked)) {
+        if (!next || !(await exists(asked))) return showUnknown(asked, allocators);
+        allocators.push(asked);
+      }
       if (allocators.length === 0) throw new Refused(404, "There is no allocator yet. POST /v1/allocators creates one.");
       name = asked ?? allocators[0];
       find("allocator").replaceChildren(...allocators.map((one) => make("option", { value: one }, one)));
@@ -57,6 +60,16 @@ async function start() {
     }
   }
   follow();
+}
+
+/** Return whether there is an allocator of this name. */
+async function exists(asked) {
+  try {
+    return Boolean(await getJson(`${API}/allocators/${encodeURIComponent(asked)}`));
+  } catch (error) {
+    if (error.status === 404) return false;
+    throw error;
+  }
 }
 
 /** Show that the allocator in the address is unknown, with links to those that exist. */
@@ -139,7 +152,7 @@ function showTiles() {
   find("simulated").hidden = find("references").hidden = !known;
   const [, reward, fixed, contextual] = view.curves.at(-1) ?? [];
   setText(find("reward"), short(reward));
-  setText(find("reward-share"), fixed > 0 ? `${percent(reward / fixed)} of the best fixed channels, ${percent(reward / contextual)} of the best channels by context` : "since the service started");
+  setText(find("reward-share"), fixed > 0 ? `${percent(reward / fixed)} of the best fixed channels, ${percent(reward / contextual)} of the best channels by context` : "since the allocator was opened");
   const [byFixed, byContext] = known ? view.suboptimal.map((n) => percent(n / view.plays)) : ["–", "–"];
   setText(find("suboptimal"), byFixed);
   setText(find("suboptimal-note"), known ? `not among the best fixed channels; ${byContext} not among the best channels by context` : "known only in simulations");
@@ -273,7 +286,7 @@ function showTotals() {
     ["Collisions with primary users", `${count(n.collisions)} (${percent(n.reported ? n.collisions / n.reported : NaN)})`],
     ["Reward", count(n.reward)],
     ["Late reports", count(n.late)],
-    ["Repeated reports since the service started", count(n.repeated)],
+    ["Repeated reports since the allocator was opened", count(n.repeated)],
     ["Decisions by the fallback", count(n.fallback)],
   ];
   if (n.missed_deadlines > 0) found.push(["Missed deadlines", count(n.missed_deadlines)]);

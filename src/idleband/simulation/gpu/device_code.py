@@ -11,11 +11,16 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from idleband.kernels import ridge
+from idleband.kernels import ridge, two_state_chain
 from idleband.kernels.compile import INTERPRETED, LazyFunction
+from idleband.policies import lucb
 from idleband.simulation.gpu.device import cuda_module
 
-CONSTANTS: Mapping[str, Mapping[str, Any]] = {ridge.__name__: {"LOWER_TRIANGLE": True}}
+CONSTANTS: Mapping[str, Mapping[str, Any]] = {
+    ridge.__name__: {"LOWER_TRIANGLE": True},
+    lucb.__name__: {"KEEP": False},
+    two_state_chain.__name__: {"TOGETHER": 4},
+}
 
 
 class DeviceCode:

@@ -37,6 +37,9 @@ SMALL_BYTES = 128  # of an array that is in local memory in any case
 # Sums over many slots, and what is added to them, have 64 bits in any case.
 WIDE = frozenset(["now", "carry", "curves", "table_mean", "table_best", "static_slot"])
 
+# Arrays that are shared where code uses others instead, which replications have of their own: both must have one type.
+INSTEAD = frozenset(["hidden_states", "own"])
+
 
 class Kind(Enum):
     SHARED, LOCAL, TILED, OUTPUT, CHECKPOINTS = range(5)
@@ -81,6 +84,7 @@ class Layout:
     """The arrays of a memory, and its NamedTuples by their name in the source of the kernel."""
 
     narrow: bool  # whether numbers that are not sums over many slots have 32 bits
+    narrow_integers: bool = False  # whether whole numbers that a replication has of its own have 32 bits
     repeated: Sequence[Array] = ()  # arrays of the first replication whose rows are equal, of which one is stored
     leaves: dict[str, Leaf] = field(default_factory=dict)
     tuples: dict[str, type] = field(default_factory=dict)
@@ -144,8 +148,8 @@ class Layout:
             raise InputError(f"{field_name}: must be an array of numbers with at least one dimension")
         if second.shape != first.shape:
             raise InputError(f"{field_name}: has another shape in another replication")
-        narrow = self.narrow and field_name not in WIDE and first.dtype == np.float64
-        value = first.astype(np.float32) if narrow else first
+        shared = (first is second and field_name not in INSTEAD) or (results and field_name == "t")
+        value = self._narrowed(first, field_name, shared=shared)
         repeated = any(first is array for array in self.repeated)
         leaf = Leaf(
             f"a{len(self.leaves)}", Kind.LOCAL, value, 0,
@@ -167,6 +171,14 @@ class Layout:
         leaf.first = self._sizes.get((leaf.kind, leaf.type), 0)
         self._sizes[leaf.kind, leaf.type] = leaf.first + leaf.stored
         return leaf
+
+    def _narrowed(self, array: Array, field_name: str, *, shared: bool) -> Array:
+        """Return the values of an array in its type on the GPU."""
+        if self.narrow and array.dtype == np.float64 and field_name not in WIDE:
+            return array.astype(np.float32)
+        if self.narrow_integers and array.dtype == np.int64 and not shared:
+            return array.astype(np.int32)
+        return array
 
     def _whole(self, array: Array, field_name: str) -> Leaf | None:
         """Return the array that another one is a view of, from the first to the last element."""

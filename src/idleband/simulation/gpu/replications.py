@@ -71,7 +71,12 @@ class Simulation:
         self.results = first[-1]  # Tally or References
         given = scenario.perturbation
         one_theta = given.drawn and not (given.per_channel or given.drift)
-        self.layout = Layout(narrow, repeated=[self.path.theta] if one_theta else [])
+        self.layout = Layout(
+            narrow,
+            # Code of the package counts slots in them, at most.
+            narrow_integers=not self._users_code and horizon < 2**31,
+            repeated=[self.path.theta] if one_theta else [],
+        )
         with self._named():
             parts = [
                 self.layout.add(one, other, results=one is first[-1]) for one, other in zip(first, second, strict=True)
@@ -204,7 +209,8 @@ class Simulation:
         count, layout = len(replications), self.layout
         blocks = -(-count // THREADS)
         memory = self._new_memory(count)
-        curves = cuda.device_array((count, *self.results.curves.shape), np.float64)
+        found = np.empty((count, *self.results.curves.shape))
+        curves = cuda.device_array(found.shape, np.float64)
         if self.set_up_on_gpu:
             self._set_up_batch(replications, memory, blocks)
         else:
@@ -223,6 +229,8 @@ class Simulation:
             launched, last = time.perf_counter(), min(self.horizon, at + slots)
             with self._errors():
                 self._kernel[blocks, THREADS](*arguments, at, last, broken)
+                if at == 0:
+                    found.fill(0.0)  # the system provides this memory now, while the GPU works
                 cuda.synchronize()
             if self._users_code or last == self.horizon:
                 self._check(memory, broken)
@@ -233,7 +241,7 @@ class Simulation:
             slots = max(1, int((last - at) * min(16.0, SEGMENT / max(seconds, 1e-6))))
             at = last
         began = self._count("loop", began)
-        results = self._results(memory, curves)
+        results = self._results(memory, curves.copy_to_host(found))
         self._count("results", began)
         return results
 
@@ -337,11 +345,10 @@ class Simulation:
         rows = memory.local[leaf.type][leaf.first : leaf.first + leaf.stored].copy_to_host()
         return np.ascontiguousarray(rows.T)
 
-    def _results(self, memory: Memory, curves: Any) -> Batch:
-        found = curves.copy_to_host()
+    def _results(self, memory: Memory, curves: Floats) -> Batch:
         if self.configured is None:
-            return Batch(found, np.zeros((len(found), 0), np.int64))
-        return Batch(found, self._rows(memory, self.results.plays))
+            return Batch(curves, np.zeros((len(curves), 0), np.int64))
+        return Batch(curves, self._rows(memory, self.results.plays).astype(np.int64))
 
 
 def _arrays(value: tuple[Any, ...]) -> Iterator[Array]:
