@@ -290,8 +290,12 @@ class AllocatorManager:
         self._damaged[name] = time.monotonic(), error
 
     def _restore(self, stored: Stored) -> JournaledAllocator:
-        """Restore an allocator, in any thread. The first time all its events are checked."""
-        snapshot, events = self.journal.load(stored, complete=stored.number not in self._checked)
+        """Restore an allocator, in any thread.
+
+        The first time all its events are checked, unless another process may have written them, because clients wait.
+        """
+        complete = stored.number not in self._checked and not isinstance(self.journal, SharedJournal)
+        snapshot, events = self.journal.load(stored, complete=complete)
         return JournaledAllocator(stored, snapshot, events, self.commits, self.journal.place)
 
     def _add(self, allocator: JournaledAllocator) -> None:
@@ -556,6 +560,7 @@ class AllocatorManager:
         self.commits.start(loop)
         if isinstance(self.journal, SharedJournal):
             self.journal.on_change(lambda: loop.call_soon_threadsafe(self._owners_changed))
+            loop.call_soon(self._owners_changed)  # since the allocators were listed
         self._housekeeping.start()
         for allocator in self.open_allocators:
             if not is_quick(allocator.core.settings):
