@@ -92,6 +92,18 @@ def test_what_was_sent_before_a_recovery_is_not_written_after_it(url: PostgresUr
     journal.close()
 
 
+def test_allocator_whose_takeover_was_not_noticed_is_found(url: PostgresUrl) -> None:
+    """The database commits the takeover, and the connection breaks before it says so."""
+    journal = opened(url, 1)
+    journal.add("main", "{}")
+    journal.lease.owned = {}
+    journal.lease.doubt()
+    (stored,) = eventually(journal.allocators)
+    assert journal.lease.fence(stored.number) == 2
+    journal.write(events(1, 1))
+    journal.close()
+
+
 def test_group_with_a_lost_allocator_writes_nothing(url: PostgresUrl, postgres: PostgresServer) -> None:
     journal = opened(url, 1)
     for name in ("main", "other"):

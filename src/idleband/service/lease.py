@@ -51,6 +51,7 @@ class Lease:
         self._lock = threading.Lock()
         self._beating = asyncio.Lock()
         self._id: int | None = None
+        self._is_certain = True  # whether `owned` has all that this process owns: no answer of the database was lost
 
     # --- in the loop of the connections ------------------------------------------------------------------------------
 
@@ -69,8 +70,10 @@ class Lease:
         database = self._database
         async with self._beating:
             try:
+                again, self._is_certain = again or not self._is_certain, True
                 changed = await database.use("lease", lambda one: self._beat(one, again), self.seconds / 2)
             except JournalError as error:
+                self._is_certain = False
                 if not database.failure:
                     log.error("database cannot be reached", extra={"reason": str(error)})
                 database.failure = str(error).removeprefix(f"{database.place}: ")
@@ -136,7 +139,7 @@ class Lease:
     async def find(self, name: str) -> Owner | None:
         """Return the owner of an allocator; None if there is no allocator of this name."""
         row = await self._database.use("reader", lambda connection: connection.fetchrow(_FIND, name))
-        return None if row is None else Owner(row[1] == self._id and row[0] in self.owned, row[2])
+        return None if row is None else Owner(row[1] == self._id, row[2])
 
     # --- in any thread -----------------------------------------------------------------------------------------------
 
@@ -151,6 +154,10 @@ class Lease:
         with self._lock:
             self.chains[allocator] = chain
             self.owned = {**self.owned, allocator: 1}
+
+    def doubt(self) -> None:
+        """Note that this process may own an allocator without knowing it; the next renewal finds out."""
+        self._is_certain = False
 
     def fence(self, allocator: int) -> int:
         """Return the fencing number under which this process owns an allocator; 0, which is never current, if not."""

@@ -354,7 +354,11 @@ class PostgresJournal(SharedJournal):
                 await connection.execute(query, number, stored.checksum, self.lease.process)
             return stored
 
-        stored: Stored = self._call("writer", insert)
+        try:
+            stored: Stored = self._call("writer", insert)
+        except JournalError:  # perhaps after the allocator was added
+            self.lease.doubt()
+            raise
         self.lease.add(stored.number, ChainEnds(1, 0, stored.checksum))
         self._add_filter(stored.number, 0).is_complete = True
         return stored
