@@ -1,6 +1,6 @@
 """Damage journals in many ways: each must be refused, or be whole.
 
-    python studies/corruptions.py [COUNT]        700 by default, about ten minutes; writes studies/corruptions.md
+    python studies/corruptions.py [COUNT]        700 by default, half a minute; writes studies/corruptions.md
 
 A journal is whole if the state of its allocator is byte for byte that of before, every acknowledged decision and report
 is answered the same when it is repeated, and nothing is learned. Refused is one line, when the journal or the
@@ -205,7 +205,7 @@ def main(count: int) -> None:
     lines = [
         "# Damaged journals",
         "",
-        f"`python studies/corruptions.py {count}`, {(time.monotonic() - began) / 60:.0f} minutes.",
+        f"`python studies/corruptions.py {count}`, {time.monotonic() - began:.0f} seconds.",
         "",
         f"| damage | {' | '.join(OUTCOMES)} |",
         f"|---|{'---|' * len(OUTCOMES)}",
