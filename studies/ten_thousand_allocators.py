@@ -199,9 +199,10 @@ def main(count: int) -> None:
                 f"| {limit} | {service.start:.2f} s | {at_start:.0f} | {most['memory']:.0f} | {most['open']:.0f}"
                 f" | {most['bytes'] / 2**20:.0f} | {stop:.1f} s |"
             )
+    minutes = (time.perf_counter() - began) / 60
     text = f"""# Ten thousand allocators in one service
 
-`python studies/ten_thousand_allocators.py`, {(time.perf_counter() - began) / 60:.0f} minutes on two cores, which the service
+`python studies/ten_thousand_allocators.py`, {minutes:.0f} minutes on two cores, which the service
 and the clients share. MP-LUCB with K = {K}, M = {M}, d = {D}. {count:,} allocators, of which {LONG} keep
 {LONG_SLOTS:,} decisions and the others {SLOTS}. To make them took {made:.0f} s; their journal has {size:.0f} MiB.
 

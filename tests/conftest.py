@@ -22,8 +22,8 @@ ROOT = Path(__file__).parent.parent
 collect_ignore = ["data"]  # files of version 0.1
 
 
-# Most of the time of all tests is compiling, of which this saves a quarter. Results are the same, bit by bit: digests in
-# the tests are of code with all optimisations.
+# Most of the time of all tests is compiling, of which this saves a quarter. Results are the same, bit by bit: digests
+# in the tests are of code with all optimisations.
 os.environ.setdefault("NUMBA_OPT", "1")
 
 
