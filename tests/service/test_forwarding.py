@@ -55,6 +55,7 @@ def test_requests_for_allocators_of_another_process_are_forwarded(pair: tuple[In
     assert other.post(f"{V1}/main/vacate", {"channels": [0]}).data["vacated"] == [0]
     assert other.post(f"{V1}/main/restore", {"channels": [0]}).data["vacated"] == []
     assert other.post(f"{V1}/main/reset", None).status == 200
+    assert (other.send("HEAD", f"{V1}/main").status, other.send("HEAD", f"{V1}/main/watch").status) == (200, 405)
 
 
 def test_refusals_of_the_owner_are_returned(pair: tuple[InThread, InThread]) -> None:

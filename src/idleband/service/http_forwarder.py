@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-CONNECT_TIMEOUT, RESPONSE_TIMEOUT = 2.0, 10.0  # seconds
+CONNECT_TIMEOUT, RESPONSE_TIMEOUT = 2.0, 60.0  # seconds; a first decision may compile its policy
 STREAM_TIMEOUT = 40.0  # seconds between two parts of a stream
 IDLE_TIMEOUT = 15.0  # seconds for which a connection is kept; a service closes it after 30
 MAX_IDLE = 64  # connections to one process

@@ -21,6 +21,7 @@ from idleband.service.request_body import BODY_READ, BodySize, read_body
 
 FORWARDED = b"idleband-forwarded"  # header of a forwarded request, which is not forwarded again
 RECEIVE_TIMEOUT = 2.0  # seconds to wait for an allocator that this process has just taken over
+OWNER_INTERVAL = 2.0  # seconds between two looks whether an owner that has not answered yet is still one
 OWNER_TIMEOUT = 1.0  # seconds for which the address of an owner is remembered
 CREATE, STEPS = NAMES.removesuffix("/"), "/v1/steps"
 # Headers of a request that are for this process, and of a response that are of the other one.
@@ -190,27 +191,52 @@ class Forwarding:
         return self._manager.owns(name)
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, name: str, address: str, body: bytes) -> None:
-        """Send a request to another process, and its response to the client."""
+        """Send a request to another process, and its response to the client, for as long as that is the owner."""
+        begun: list[Message] = []
+
+        async def note(message: Message) -> None:
+            if not begun:
+                begun.append(message)
+            await send(message)
+
+        work = asyncio.create_task(self._exchange(scope, receive, note, address, body))
+        try:
+            while not work.done():
+                await asyncio.wait({work}, timeout=OWNER_INTERVAL)
+                if not work.done() and not await self._is_owner(scope, name, address):
+                    break
+        finally:
+            if not work.done():
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+        error = taken_over(name) if work.cancelled() else work.exception()
+        if error is None or begun:  # the client of a stream connects again
+            return
+        if not isinstance(error, UnreachableError):
+            raise error
+        self._owners.pop(name, None)
+        detail = f"allocator {name}: the process that owns it does not answer ({error}); send the request again"
+        raise HTTPProblem(503, detail, {"Retry-After": "1"})
+
+    async def _is_owner(self, scope: Scope, name: str, address: str) -> bool:
+        try:
+            return await self._address(scope, name) == address
+        except (HTTPProblem, JournalError):
+            return False
+
+    async def _exchange(self, scope: Scope, receive: Receive, send: Send, address: str, body: bytes) -> None:
         query = scope.get("query_string", b"").decode("latin-1")
         target = quote(scope["path"]) + (f"?{query}" if query else "")
-        begun = False
-        try:
-            async with self._forwarder.send(address, scope["method"], target, _sent(scope), body) as response:
-                await response.read_head()
-                headers = [one for one in response.headers if one[0] not in _NOT_RETURNED]
-                if _is_stream(headers):
-                    begun = True
-                    await send({"type": "http.response.start", "status": response.status, "headers": headers})
-                    await self._stream(response, receive, send)
-                else:
-                    answer = b"".join([part async for part in response.parts()])
-                    await _send_response(send, response.status, headers, answer)
-        except UnreachableError as error:
-            self._owners.pop(name, None)
-            if begun:
-                return
-            detail = f"allocator {name}: the process that owns it does not answer ({error}); send the request again"
-            raise HTTPProblem(503, detail, {"Retry-After": "1"}) from None
+        async with self._forwarder.send(address, scope["method"], target, _sent(scope), body) as response:
+            headers = [one for one in response.headers if one[0] not in _NOT_RETURNED]
+            if scope["method"] == "HEAD":  # the parser would wait for the body
+                await _send_response(send, response.status, headers, b"")
+            elif _is_stream(headers):
+                await send({"type": "http.response.start", "status": response.status, "headers": headers})
+                await self._stream(response, receive, send)
+            else:
+                answer = b"".join([part async for part in response.parts()])
+                await _send_response(send, response.status, headers, answer)
 
     async def _stream(self, response: ForwardedResponse, receive: Receive, send: Send) -> None:
         """Send a stream until it ends, the client leaves or the service is stopped."""
