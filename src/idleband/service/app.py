@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 import idleband
 from idleband.allocator.settings import Settings
 from idleband.service.allocator_api import AllocatorApi
-from idleband.service.journal import JournalError
+from idleband.service.journal import Journal, JournalError, SharedJournal
 from idleband.service.limits import Limits
 from idleband.service.manager import AllocatorManager
 from idleband.service.messages import Health
@@ -26,6 +26,7 @@ from idleband.service.metrics import metrics_text
 from idleband.service.middleware.admission import Admission
 from idleband.service.middleware.authentication import BearerAuthentication
 from idleband.service.middleware.connection_close import ConnectionClose
+from idleband.service.middleware.forwarding import Forwarding
 from idleband.service.middleware.origin_check import OriginCheck
 from idleband.service.middleware.rate_limit import RateLimit
 from idleband.service.middleware.request_metrics import RequestMetrics
@@ -48,11 +49,14 @@ log = logging.getLogger("idleband.service")
 
 
 class Service:
-    """The allocators of a data folder behind HTTP. `app` is the ASGI application; the playground offers `traces`."""
+    """The allocators of a data folder, or of a journal, behind HTTP.
+
+    `app` is the ASGI application; the playground offers `traces`.
+    """
 
     def __init__(
         self,
-        folder: Path,
+        data: Path | Journal,
         *,
         tokens: Tokens | None = None,
         limits: Limits | None = None,
@@ -61,7 +65,7 @@ class Service:
         tracing: "Tracing | None" = None,
     ) -> None:
         self.limits = limits or Limits()
-        self.manager = AllocatorManager(folder, memory=self.limits.memory, closed=lambda one: self.api.closed(one))
+        self.manager = AllocatorManager(data, memory=self.limits.memory, closed=lambda one: self.api.closed(one))
         self.connections = OpenConnections(self.limits)
         self.api = AllocatorApi(self.manager)
         self.playground = Playground(traces)
@@ -78,7 +82,11 @@ class Service:
             routes=self.routes, lifespan=self._lifespan, exception_handlers={HTTPException: unknown_path}
         )
         starlette.router.redirect_slashes = False
-        direct = DirectRoutes(starlette, [one for one in operations if one.every_slot], self.limits.body)
+        direct: ASGIApp = DirectRoutes(starlette, [one for one in operations if one.every_slot], self.limits.body)
+        self.forwarding: Forwarding | None = None
+        if isinstance(self.manager.journal, SharedJournal):
+            self.forwarding = Forwarding(direct, self.manager, self.manager.journal, self.limits.body)
+            direct = self.forwarding
         checked = self._protected(direct, tokens, hosts)
         self._tracing = tracing
         if tracing is not None:
@@ -143,6 +151,8 @@ class Service:
     async def end_streams(self) -> None:
         """End responses that would last as long as their clients stay."""
         self.api.end_streams()
+        if self.forwarding is not None:
+            self.forwarding.end_streams()
         await self.playground.stop()
 
     async def health(self, request: Request) -> Response:
