@@ -20,7 +20,7 @@ from idleband.service.journal import JournalError, Owner
 from idleband.service.journal_chain import ChainEnds, Chains
 from idleband.service.postgres_database import Database
 
-LEASE = 5.0  # seconds by default
+LEASE = 4.0  # seconds by default
 BEATS = 5  # renewals per lease
 
 log = logging.getLogger("idleband.service")
