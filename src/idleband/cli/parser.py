@@ -180,7 +180,7 @@ def _add_serve(commands: Any) -> None:
     )  # fmt: skip
     serve.add_argument(
         "--lease", metavar="SECONDS",
-        help="time after which they take its allocators over when it does not answer (default 5)",
+        help="time after which they take its allocators over when it does not answer (default 4)",
     )  # fmt: skip
     serve.add_argument(
         "--policy", metavar=POLICY, help="a policy, or file.py:NAME (not needed for an allocator that exists)"

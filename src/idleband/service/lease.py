@@ -20,7 +20,7 @@ from idleband.service.journal import JournalError, Owner
 from idleband.service.journal_chain import ChainEnds, Chains
 from idleband.service.postgres_database import Database
 
-LEASE = 5.0  # seconds by default
+LEASE = 4.0  # seconds by default
 BEATS = 5  # renewals per lease
 
 log = logging.getLogger("idleband.service")
@@ -31,7 +31,7 @@ _CLAIM = """
     RETURNING allocator, fence, first, last, head
 """
 _FIND = """
-    SELECT number, owner, p.address FROM present JOIN chains ON allocator = number
+    SELECT owner, p.address FROM present JOIN chains ON allocator = number
     LEFT JOIN processes AS p ON p.id = owner AND p.expires > now() WHERE name = $1
 """
 
@@ -139,7 +139,7 @@ class Lease:
     async def find(self, name: str) -> Owner | None:
         """Return the owner of an allocator; None if there is no allocator of this name."""
         row = await self._database.use("reader", lambda connection: connection.fetchrow(_FIND, name))
-        return None if row is None else Owner(row[1] == self._id, row[2])
+        return None if row is None else Owner(row[0] == self._id, row[1])
 
     # --- in any thread -----------------------------------------------------------------------------------------------
 
