@@ -57,7 +57,7 @@ install: $(INSTALLED)  ## create .venv and install the package and its tools int
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "idleband needs Python 3.11 or newer; choose one with: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,serve,telemetry,sigmf,gym,cluster]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,serve,postgres,telemetry,sigmf,gym,cluster]'
 	@touch $@
 
 bench: install  ## measure the speed of every policy, also against NumPy and against the floor of MP-NUCB

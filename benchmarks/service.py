@@ -36,7 +36,8 @@ SECONDS = 2.0
 # --- the service, in a separate process -------------------------------------------------------------------------
 
 
-def serve(folder: str) -> None:
+def serve(place: str) -> None:
+    """Serve allocators whose journal is in a folder, or in a PostgreSQL database."""
     from idleband.allocator.allocator import Allocator
     from idleband.allocator.settings import Settings
     from idleband.service.app import Service
@@ -45,10 +46,16 @@ def serve(folder: str) -> None:
 
     first = Allocator(POLICY, channels=K, users=M, dimension=D)  # compiles what the others use
     first.report(first.decide(np.zeros((K, D))).request_id, [1.0] * M)
-    service = Service(Path(folder), limits=Limits(rate=1e9))
+    listening = listen("127.0.0.1", 0)
+    data: Any = Path(place)
+    if "://" in place:
+        from idleband.service.postgres_journal import PostgresJournal
+        from idleband.service.postgres_url import PostgresUrl
+
+        data = PostgresJournal(PostgresUrl(place), f"http://127.0.0.1:{listening.getsockname()[1]}", 5.0)
+    service = Service(data, limits=Limits(rate=1e9))
     for i in range(BATCH):
         service.open(f"m{i}", Settings.checked({"policy": POLICY, "channels": K, "users": M, "dimension": D}))
-    listening = listen("127.0.0.1", 0)
     listening.listen()
     print(listening.getsockname()[1], flush=True)
     new_server(service).run(sockets=[listening])
@@ -57,11 +64,11 @@ def serve(folder: str) -> None:
 class Running:
     """A service on the first core, with the package of a source tree."""
 
-    def __init__(self, tree: Path) -> None:
+    def __init__(self, tree: Path, url: str = "") -> None:
         self.folder = tempfile.TemporaryDirectory(dir=Path.cwd())  # not in a file system in memory
         first, *_ = sorted(os.sched_getaffinity(0))
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--serve", self.folder.name],
+            [sys.executable, __file__, "--serve", url or self.folder.name],
             env={**os.environ, "PYTHONPATH": str(tree / "src")},
             stdout=subprocess.PIPE, text=True, preexec_fn=lambda: os.sched_setaffinity(0, {first}),
         )  # fmt: skip

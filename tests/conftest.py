@@ -130,9 +130,11 @@ FAST = (
     "tests/policies/test_constructors.py",
     "tests/service/test_client.py",
     "tests/service/test_journal.py",
+    "tests/service/test_journal_contract.py",
     "tests/service/test_live_view.py",
     "tests/service/test_metrics.py",
     "tests/service/test_middleware.py",
+    "tests/service/test_request_filter.py",
 )
 
 

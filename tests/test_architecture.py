@@ -35,6 +35,8 @@ def test_the_walks_are_complete() -> None:
         "`idleband reproduce`",
         "HTTP decide",
         "HTTP report",
+        "A request for an allocator of another process",
+        "Takeover of the allocators of a process that ended",
         "Restart from the journal",
         "`idleband evaluate`",
         "Snapshot while requests are served",

@@ -28,6 +28,8 @@ from idleband.service.journaled_allocator import JournaledAllocator
 from idleband.service.limits import Limits
 from idleband.service.manager import AllocatorManager
 from idleband.service.playground_settings import OfferedTrace
+from idleband.service.postgres_journal import PostgresJournal
+from idleband.service.postgres_url import PostgresUrl
 from idleband.service.serve import listen, new_server
 from idleband.service.tokens import Tokens
 
@@ -141,28 +143,37 @@ class Caller:
 
 
 class InThread(Caller):
-    """A service whose event loop runs in a thread of this process."""
+    """A service whose event loop runs in a thread of this process.
+
+    With a folder and without `allocators` it has one named main.
+    """
 
     def __init__(
         self,
-        folder: Path,
+        data: Path | PostgresUrl,
         *,
         token: str | None = None,
         tokens: Tokens | None = None,
         limits: Limits | None = None,
         port: int = 0,
+        lease: float = 2.0,
         traces: dict[str, OfferedTrace] | None = None,
         tracing: Any = None,
         **allocators: Settings,
     ) -> None:
         tokens = tokens if token is None else Tokens.single(token)
-        self.service = Service(folder, tokens=tokens, limits=limits, traces=traces, tracing=tracing)
-        for name, one in (allocators or {"main": settings()}).items():
+        listening = listen("127.0.0.1", port)
+        self.port = listening.getsockname()[1]
+        if isinstance(data, PostgresUrl):
+            journal: Path | PostgresJournal = PostgresJournal(data, f"http://127.0.0.1:{self.port}", lease)
+        else:
+            journal = data
+            allocators = allocators or {"main": settings()}
+        self.service = Service(journal, tokens=tokens, limits=limits, traces=traces, tracing=tracing)
+        for name, one in allocators.items():
             self.service.open(name, one)
         self.token = token
         self._server = new_server(self.service)
-        listening = listen("127.0.0.1", port)
-        self.port = listening.getsockname()[1]
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, args=(listening,), daemon=True)
         self._thread.start()
@@ -195,8 +206,8 @@ class InThread(Caller):
 
 
 @contextlib.contextmanager
-def in_thread(folder: Path, **options: Any) -> Iterator[InThread]:
-    service = InThread(folder, **options)
+def in_thread(data: Path | PostgresUrl, **options: Any) -> Iterator[InThread]:
+    service = InThread(data, **options)
     try:
         yield service
     finally:
@@ -206,12 +217,17 @@ def in_thread(folder: Path, **options: Any) -> Iterator[InThread]:
 class AsCommand(Caller):
     """`idleband serve` in a process."""
 
-    def __init__(self, folder: Path, *arguments: object, token: str | None = None, read_log: bool = True) -> None:
-        """Start the service. `read_log` False: its standard error is a pipe that is not read."""
+    def __init__(
+        self, folder: Path, *arguments: object, token: str | None = None, read_log: bool = True, url: str = ""
+    ) -> None:
+        """Start the service on a folder, or on a database with its log beside the folder.
+
+        `read_log` False: its standard error is a pipe that is not read.
+        """
         self.token = token
         self.folder = folder
         self.log = folder.parent / f"{folder.name}-{time.monotonic_ns()}.log"
-        command = [sys.executable, "-m", "idleband", "serve", "--data", folder, "--port", 0, *arguments]
+        command = [sys.executable, "-m", "idleband", "serve", "--data", url or folder, "--port", 0, *arguments]
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         if token is not None:
             environment["IDLEBAND_TOKEN"] = token

@@ -6,18 +6,16 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 from idleband.allocator.events import Decision, Receipt
 from idleband.errors import InputError
-from idleband.service import journal_chain
-from idleband.service.journal import DECIDE, REPORT, Event, JournalError, NewSnapshot, Snapshot
-from idleband.service.journal_chain import PART_BYTES
+from idleband.service.journal import REPORT, Event, JournalError
 from idleband.service.manager import AllocatorManager
 from idleband.service.sqlite_journal import FILE_NAME, SqliteJournal
 from tests.service.running import contexts_of, learn, settings
+from tests.service.test_journal_contract import events, prune, snapshot, stored_events
 
 DECISIONS = 30
 
@@ -357,31 +355,6 @@ def test_folder_in_use_is_refusal(tmp_path: Path) -> None:
     SqliteJournal(tmp_path).close()
 
 
-def events(first: int, count: int, allocator: int = 1) -> list[Event]:
-    return [Event(allocator, seq, DECIDE, f"r{seq}", b"x" * 200) for seq in range(first, first + count)]
-
-
-def stored_events(journal: SqliteJournal) -> list[int]:
-    (stored,) = journal.allocators()
-    return [event.seq for event in journal.load(stored, complete=True)[1]]
-
-
-def test_failed_transaction_writes_nothing(tmp_path: Path) -> None:
-    journal = SqliteJournal(tmp_path)
-    journal.add("main", "{}")
-    journal.write(events(1, 3))
-    with pytest.raises(JournalError, match="UNIQUE"):
-        journal.write([*events(4, 3), Event(1, 7, DECIDE, "r1", b"")])
-    with pytest.raises(JournalError, match="event 5 of allocator 1 does not follow 3"):
-        journal.write(events(5, 1))
-    journal.close()
-    journal = SqliteJournal(tmp_path)
-    assert stored_events(journal) == [1, 2, 3]
-    journal.write(events(4, 1))
-    assert journal.last(1) == journal.total == 4
-    journal.close()
-
-
 def test_full_disk_writes_nothing(tmp_path: Path) -> None:
     journal = SqliteJournal(tmp_path)
     journal.add("main", "{}")
@@ -418,75 +391,6 @@ def test_allocator_lost_by_a_damaged_log_is_noticed(tmp_path: Path) -> None:
     assert (tmp_path / "one" / "lock").read_text().split()[-2] == "0000000002"
 
 
-# --- snapshots and pruning -------------------------------------------------------------------------------------------
-
-
-def snapshot(seq: int, state: bytes = b"state", epoch: int = 0, allocator: int = 1) -> NewSnapshot:
-    return NewSnapshot(allocator, seq, epoch, lambda file: file.write(state) and None)
-
-
-def test_snapshot_of_many_parts_replaces_the_last_one(tmp_path: Path) -> None:
-    journal = SqliteJournal(tmp_path)
-    stored = journal.add("main", "{}")
-    journal.write(events(1, 4))
-    for seq, size in ((0, 10), (2, 9 * PART_BYTES + 5), (4, 2 * PART_BYTES)):
-        state = random.Random(seq).randbytes(size)
-        assert journal.write_snapshot(snapshot(seq, state))
-        found, later = journal.load(stored, complete=True)
-        assert found == Snapshot(seq, state)
-        assert [event.seq for event in later] == list(range(seq + 1, 5))
-    (count,) = journal._reader.execute("SELECT count(*) FROM snapshot_parts").fetchone()
-    assert count == 2
-    with pytest.raises(JournalError, match="event 5 of allocator 1 is not there"):
-        journal.write_snapshot(snapshot(5))
-    journal.close()
-
-
-def test_interrupted_snapshot_leaves_the_last_one(tmp_path: Path) -> None:
-    journal = SqliteJournal(tmp_path)
-    stored = journal.add("main", "{}")
-    journal.write(events(1, 2))
-    journal.write_snapshot(snapshot(1, b"first"))
-
-    def interrupted(file: IO[bytes]) -> None:
-        file.write(bytes(3 * PART_BYTES))
-        journal.record_snapshots(1)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        journal.write_snapshot(NewSnapshot(1, 2, 0, interrupted))
-    journal.close()
-    journal = SqliteJournal(tmp_path)
-    assert journal.interrupted_snapshots == 1
-    assert journal.load(stored, complete=True)[0] == Snapshot(1, b"first")
-    assert journal.write_snapshot(snapshot(2, b"second"))
-    (count,) = journal._reader.execute("SELECT count(*) FROM snapshot_parts").fetchone()
-    assert count == 1
-    journal.close()
-
-
-def test_cancelled_snapshot_is_not_written(tmp_path: Path) -> None:
-    """The numbers of its events may be used again for others."""
-    journal = SqliteJournal(tmp_path)
-    stored = journal.add("main", "{}")
-    journal.write(events(1, 2))
-
-    def cancelling(file: IO[bytes]) -> None:
-        file.write(b"state")
-        journal.cancel_snapshots()
-
-    assert not journal.write_snapshot(NewSnapshot(1, 2, journal.epoch, cancelling))
-    assert journal.load(stored, complete=True)[0] is None
-    assert not journal.write_snapshot(snapshot(2, epoch=journal.epoch - 1))
-    assert journal.write_snapshot(snapshot(2, epoch=journal.epoch))
-    journal.close()
-
-
-def prune(journal: SqliteJournal, keep: int, allocator: int = 1) -> None:
-    while journal.prune(allocator, keep):
-        pass
-
-
 def test_old_events_are_deleted_and_the_file_stops_growing(tmp_path: Path) -> None:
     keep, sizes = 200, []
     journal = SqliteJournal(tmp_path)
@@ -506,65 +410,6 @@ def test_old_events_are_deleted_and_the_file_stops_growing(tmp_path: Path) -> No
     assert stored_events(journal) == []
     assert journal.total == 3000
     journal.write(events(3001, 1))
-    journal.close()
-
-
-def test_events_of_one_allocator_do_not_depend_on_another(tmp_path: Path) -> None:
-    journal = SqliteJournal(tmp_path)
-    for name in ("main", "other"):
-        journal.add(name, "{}")
-    journal.write([*events(1, 100), *events(1, 100, 2)])
-    journal.write_snapshot(snapshot(100))
-    journal.write_snapshot(snapshot(100, allocator=2))
-    prune(journal, 0, 2)
-    assert journal.find_decision(1, "r1") == events(1, 1)[0]
-    assert journal.find_decision(2, "r1") is None
-    assert journal.is_expired(2, "r1")
-    assert not journal.is_expired(2, "r101")
-    assert not journal.is_expired(1, "r101")
-    journal.close()
-
-
-def test_events_without_a_snapshot_are_kept(tmp_path: Path) -> None:
-    journal = SqliteJournal(tmp_path)
-    journal.add("main", "{}")
-    journal.write(events(1, 100))
-    prune(journal, 5)
-    assert journal.find_decision(1, "r1") is not None
-    journal.write_snapshot(snapshot(40))
-    prune(journal, 5)
-    assert journal.find_decision(1, "r40") is None
-    assert journal.find_decision(1, "r41") is not None
-    assert stored_events(journal) == list(range(41, 101))
-    journal.close()
-
-
-def test_event_numbers_continue_after_all_events_are_deleted(tmp_path: Path) -> None:
-    journal = SqliteJournal(tmp_path)
-    journal.add("main", "{}")
-    for i in range(5):
-        journal.write(events(10 * i + 1, 10))
-        journal.write_snapshot(snapshot(10 * i + 10))
-        prune(journal, 0)
-    journal.close()
-    journal = SqliteJournal(tmp_path)
-    assert journal.last(1) == 50  # otherwise new events would have numbers below the snapshot
-    assert journal.is_expired(1, "r1")
-    journal.close()
-
-
-def test_request_ids_of_deleted_decisions_are_kept_in_bounded_space(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal_chain, "GENERATION", 100)
-    journal = SqliteJournal(tmp_path)
-    journal.add("main", "{}")
-    for i in range(20):
-        journal.write(events(50 * i + 1, 50))
-        journal.write_snapshot(snapshot(50 * i + 50))
-        prune(journal, 0)
-        assert all(journal.is_expired(1, f"r{seq}") for seq in range(max(1, 50 * i - 49), 50 * i + 51))
-        assert journal._reader.execute("SELECT count(*) FROM expired").fetchone()[0] <= 250
     journal.close()
 
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "journal verify": ("journal", "verify"),
     "journal restore": ("journal", "restore"),
     "journal export": ("journal", "export"),
+    "journal copy": ("journal", "copy"),
     "evaluate": ("evaluate", "evaluate"),
     "advise": ("advise", "advise"),
     "scenarios": ("information", "scenarios"),

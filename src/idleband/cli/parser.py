@@ -170,7 +170,18 @@ def _add_paper(commands: Any) -> None:
 
 def _add_serve(commands: Any) -> None:
     serve = _add(commands, "serve", "assign channels over HTTP, with a live web page")
-    serve.add_argument("--data", metavar="DIR", required=True, help="folder of the journal")
+    serve.add_argument(
+        "--data", metavar="DIR|URL", required=True,
+        help="folder of the journal, or postgresql://USER@HOST/DATABASE, which several processes may share",
+    )  # fmt: skip
+    serve.add_argument(
+        "--advertise", metavar="URL",
+        help="address at which other processes with the same database reach this one (default http://HOST:PORT)",
+    )  # fmt: skip
+    serve.add_argument(
+        "--lease", metavar="SECONDS",
+        help="time after which they take its allocators over when it does not answer (default 4)",
+    )  # fmt: skip
     serve.add_argument(
         "--policy", metavar=POLICY, help="a policy, or file.py:NAME (not needed for an allocator that exists)"
     )
@@ -227,7 +238,7 @@ def _add_serve(commands: Any) -> None:
 
 def _add_journal(commands: Any) -> dict[str, Parser]:
     group = _add(
-        commands, "journal", "back up, verify, restore and export the journal of a service",
+        commands, "journal", "back up, verify, restore, export and copy the journal of a service",
         "`idleband journal COMMAND --help` describes a command and its options.",
     )  # fmt: skip
     below = group.add_subparsers(dest="subcommand", metavar="command", required=True, parser_class=Parser)
@@ -242,7 +253,7 @@ def _add_journal(commands: Any) -> dict[str, Parser]:
         below, "verify", "check a journal or a backup completely, and list what is damaged or missing",
         "Nothing is changed. The service may be running. The exit status is 2 if anything is wrong.",
     )  # fmt: skip
-    verify.add_argument("data", metavar="DIR", help="folder of a service, or a backup")
+    verify.add_argument("data", metavar="DIR|URL", help="folder of a service, a backup, or a database")
     restore = _add(
         below, "restore", "check a backup and copy it into a new folder for a service",
         "An existing journal is never overwritten.",
@@ -254,10 +265,22 @@ def _add_journal(commands: Any) -> dict[str, Parser]:
         "The file is what `idleband evaluate` reads. It contains the decisions that the journal keeps. The service may"
         " be running.",
     )  # fmt: skip
-    export.add_argument("data", metavar="DIR", help="folder of a service, or a backup")
+    export.add_argument("data", metavar="DIR|URL", help="folder of a service, a backup, or a database")
     export.add_argument("allocator", metavar="ALLOCATOR", help="name of the allocator")
     export.add_argument("out", metavar="LOG.parquet", help="file to write")
-    found = {"journal backup": backup, "journal verify": verify, "journal restore": restore, "journal export": export}
+    copy = _add(
+        below, "copy", "copy the journal of a service that was stopped into a PostgreSQL database, and check the copy",
+        "The database must have no allocators of idleband yet. Services then use it with `idleband serve --data URL`.",
+    )  # fmt: skip
+    copy.add_argument("source", metavar="DIR", help="folder of a service, or a backup")
+    copy.add_argument("target", metavar="URL", help="database to write: postgresql://USER@HOST/DATABASE")
+    found = {
+        "journal backup": backup,
+        "journal verify": verify,
+        "journal restore": restore,
+        "journal export": export,
+        "journal copy": copy,
+    }
     for command in found.values():
         _add_json(command)
     return found

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from idleband import validation
@@ -15,13 +14,14 @@ def serve(options: argparse.Namespace) -> None:
     """Start the HTTP service and run until it is stopped."""
     try:
         from idleband.service.limits import Limits, proxy
+        from idleband.service.postgres_url import journal_place
         from idleband.service.serve import ServeOptions
         from idleband.service.serve import serve as run_service
         from idleband.service.tokens import read_tokens
     except ImportError as error:
         raise InputError(f"serve: needs {error.name}; pip install 'idleband[serve]'") from None
     where = ServeOptions(
-        data=Path(options.data),
+        data=journal_place(options.data),
         host=options.host,
         port=validation.whole(options.port, "--port", 0, 65535),
         tokens=read_tokens(options.token_file),
@@ -36,9 +36,17 @@ def serve(options: argparse.Namespace) -> None:
         station=options.station,
         traces=tuple(options.trace),
         telemetry=options.telemetry,
+        advertise=options.advertise,
+        lease=None
+        if options.lease is None
+        else validation.number(validation.decimal(options.lease, "--lease"), "--lease", 1.0, 60.0),
         pace=validation.whole(options.pace, "--pace", 1, 10**6),
     )
     run_service(where, options.name, _allocator_settings(options))
+
+
+def _lease(text: str) -> float:
+    return validation.number(validation.decimal(text, "--lease"), "--lease", 1.0, 60.0)
 
 
 def _allocator_settings(options: argparse.Namespace) -> Settings | None:

@@ -54,7 +54,7 @@ from idleband.service.messages import (
     VacatedResponse,
 )
 from idleband.service.operations import EVENT_STREAM, Operation
-from idleband.service.problems import HTTPProblem, encode, http_problem, new_problem
+from idleband.service.problems import HTTPProblem, encode, http_problem, new_problem, taken_over
 from idleband.service.request_body import BASE_BYTES, BASE_VALUES, BodySize
 from idleband.service.slot_thread import MAX_QUICK_SECONDS
 from idleband.service.tokens import ADMINISTER, OPERATE, READ, TOKEN
@@ -195,11 +195,16 @@ class AllocatorApi:
         if allocator is not None:
             return allocator
         if name not in self._manager.allocators:
-            raise _unknown_allocator(name)
+            raise self._unknown(name)
         try:
             return await self._manager.opened(name)
         except InputError as error:  # what the journal contains is not a mistake of the client
             raise HTTPProblem(500, f"allocator {name}: cannot be opened: {error}") from None
+
+    def _unknown(self, name: str) -> HTTPProblem:
+        if self._manager.was_given_up(name):
+            return taken_over(name)
+        return HTTPProblem(404, f"allocator {name!r}: does not exist")
 
     # --- sizes of bodies ---------------------------------------------------------------------------------------------
 
@@ -227,7 +232,7 @@ class AllocatorApi:
         name = request.path_params["name"]
         size = self._manager.size_of(name)
         if size is None:
-            raise _unknown_allocator(name)
+            raise self._unknown(name)
         return _body_sizes(size)
 
     # --- decide and report -------------------------------------------------------------------------------------------
@@ -431,7 +436,7 @@ class AllocatorApi:
     async def list_allocators(self, request: Request) -> AllocatorList:
         after, limit = request.query_params.get("after", ""), request.query_params.get("limit", str(MAX_LISTED))
         count = validation.whole(limit, "limit", 1, MAX_LISTED)
-        names = sorted(name for name in self._manager.allocators if name > after)
+        names = sorted(name for name in await self._manager.names() if name > after)
         return AllocatorList(names[:count], names[count - 1] if len(names) > count else UNSET)
 
     async def status(self, request: Request) -> AllocatorStatus:
@@ -523,10 +528,6 @@ class _BodySizes(NamedTuple):
     report: BodySize
     step: BodySize
     channels: BodySize
-
-
-def _unknown_allocator(name: str) -> HTTPProblem:
-    return HTTPProblem(404, f"allocator {name!r}: does not exist")
 
 
 @lru_cache

@@ -19,7 +19,7 @@ import idleband
 from idleband.allocator.settings import Settings
 from idleband.service.allocator_api import AllocatorApi
 from idleband.service.direct_requests import DirectRequests
-from idleband.service.journal import JournalError
+from idleband.service.journal import Journal, JournalError, SharedJournal
 from idleband.service.limits import Limits
 from idleband.service.manager import AllocatorManager
 from idleband.service.messages import Health
@@ -28,6 +28,7 @@ from idleband.service.middleware.admission import Admission
 from idleband.service.middleware.authentication import BearerAuthentication
 from idleband.service.middleware.check import Check
 from idleband.service.middleware.connection_close import ConnectionClose
+from idleband.service.middleware.forwarding import Forwarding
 from idleband.service.middleware.origin_check import OriginCheck
 from idleband.service.middleware.rate_limit import RateLimit
 from idleband.service.middleware.request_metrics import RequestMetrics
@@ -50,11 +51,14 @@ log = logging.getLogger("idleband.service")
 
 
 class Service:
-    """The allocators of a data folder behind HTTP. `app` is the ASGI application; the playground offers `traces`."""
+    """The allocators of a data folder, or of a journal, behind HTTP.
+
+    `app` is the ASGI application; the playground offers `traces`.
+    """
 
     def __init__(
         self,
-        folder: Path,
+        data: Path | Journal,
         *,
         tokens: Tokens | None = None,
         limits: Limits | None = None,
@@ -63,7 +67,7 @@ class Service:
         tracing: "Tracing | None" = None,
     ) -> None:
         self.limits = limits or Limits()
-        self.manager = AllocatorManager(folder, memory=self.limits.memory, closed=lambda one: self.api.closed(one))
+        self.manager = AllocatorManager(data, memory=self.limits.memory, closed=lambda one: self.api.closed(one))
         self.connections = OpenConnections(self.limits)
         self.api = AllocatorApi(self.manager)
         self.playground = Playground(traces)
@@ -80,7 +84,11 @@ class Service:
             routes=self.routes, lifespan=self._lifespan, exception_handlers={HTTPException: unknown_path}
         )
         starlette.router.redirect_slashes = False
-        checks = self._checks(starlette, tokens, hosts)
+        answering: ASGIApp = starlette
+        self.forwarding: Forwarding | None = None
+        if isinstance(self.manager.journal, SharedJournal):
+            answering = self.forwarding = Forwarding(starlette, self.manager, self.manager.journal, self.limits.body)
+        checks = self._checks(answering, tokens, hosts)
         checked: ASGIApp = SecurityHeaders(ConnectionClose(checks[-1]))
         self._tracing = tracing
         if tracing is not None:
@@ -92,7 +100,8 @@ class Service:
         every_slot = [one for one in operations if one.every_slot and tracing is None]
         # The rate comes last, because a request that is refused passes it again.
         in_order = (checks[1], checks[0], checks[2])
-        self.direct = DirectRequests(every_slot, self.limits.body, in_order, self.request_metrics)
+        owns = None if self.forwarding is None else self.manager.owns
+        self.direct = DirectRequests(every_slot, self.limits.body, in_order, self.request_metrics, owns)
 
     def _checks(self, app: ASGIApp, tokens: Tokens | None, hosts: tuple[str, ...]) -> tuple[Check, Check, Check]:
         """Return the checks of admission, origin or token, and rate. Each calls the one before it, the first `app`."""
@@ -152,6 +161,8 @@ class Service:
     async def end_streams(self) -> None:
         """End responses that would last as long as their clients stay."""
         self.api.end_streams()
+        if self.forwarding is not None:
+            self.forwarding.end_streams()
         await self.playground.stop()
 
     async def health(self, request: Request) -> Response:

@@ -33,9 +33,15 @@ class DirectRequests:
     """The operations of every slot, the checks before them, and the metrics of their requests."""
 
     def __init__(
-        self, operations: Sequence[Operation], max_body: int, checks: Sequence[Check], metrics: RequestMetrics
+        self,
+        operations: Sequence[Operation],
+        max_body: int,
+        checks: Sequence[Check],
+        metrics: RequestMetrics,
+        owns: Callable[[str], bool] | None = None,
     ) -> None:
-        self._checks, self._metrics = tuple(checks), metrics
+        """`owns` returns whether an allocator belongs to this process; requests for others are forwarded."""
+        self._checks, self._metrics, self._owns = tuple(checks), metrics, owns
         self._fixed: dict[str, Respond] = {}  # by path
         self._named: dict[str, Respond] = {}  # by what follows the name of the allocator
         for one in operations:
@@ -50,12 +56,14 @@ class DirectRequests:
         path = scope["path"]
         if path.startswith(NAMES):
             name, slash, rest = path[len(NAMES) :].partition("/")
-            if not name or "/" in rest:
+            if not name or "/" in rest or (self._owns is not None and not self._owns(name)):
                 return None
             found = self._named.get(slash + rest)
             scope["path_params"] = {"name": name}
-        else:
+        elif self._owns is None:
             found = self._fixed.get(path)
+        else:  # for several allocators, of different processes perhaps
+            return None
         if found is None:
             return None
         for check in self._checks:

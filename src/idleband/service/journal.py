@@ -211,3 +211,50 @@ class Journal(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release the journal."""
+
+
+class Owner(NamedTuple):
+    """The owner of an allocator in a journal that several processes share."""
+
+    is_here: bool  # whether it is this process
+    address: str | None  # of the process; None if it has ended, or lost its lease
+
+
+class SharedJournal(Journal):
+    """A journal of several processes. Each has some of the allocators; the methods above are about these.
+
+    Attributes
+    ----------
+    failure : str
+        Why the journal could not be reached lately; empty if it could.
+    """
+
+    @property
+    @abstractmethod
+    def failure(self) -> str: ...
+
+    @abstractmethod
+    async def find_owner(self, name: str) -> Owner | None:
+        """Return the owner of an allocator; None if there is no allocator of this name.
+
+        This process takes over allocators that have no owner.
+        """
+
+    @abstractmethod
+    async def find_settings(self, name: str) -> tuple[str, str] | None:
+        """Return the settings of an allocator of any process, at present and when it was created.
+
+        None if there is no allocator of this name.
+        """
+
+    @abstractmethod
+    async def names(self) -> list[str]:
+        """Return the names of the allocators of all processes."""
+
+    @abstractmethod
+    def fence(self, allocator: int) -> int:
+        """Return a number that is another one with every change of the owner; 0 if it is not this process."""
+
+    @abstractmethod
+    def on_change(self, changed: Callable[[], object]) -> None:
+        """Call this function, in another thread, whenever this process has other allocators than before."""

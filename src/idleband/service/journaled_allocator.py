@@ -255,10 +255,13 @@ class JournaledAllocator:
     def agrees_with(self, settings: Settings) -> bool:
         """Return whether each of these settings is that of the allocator, at present or when it was created."""
         present = self.core.settings
-        if settings == present:
-            return True
-        allowed = [one.to_dict() for one in (present, Settings.restored(json.loads(self._first_settings)))]
-        return all(any(value == one[key] for one in allowed) for key, value in settings.to_dict().items())
+        return settings == present or agree(settings, present, Settings.restored(json.loads(self._first_settings)))
+
+
+def agree(settings: Settings, *allowed: Settings) -> bool:
+    """Return whether each of some settings is one of those allowed."""
+    tables = [one.to_dict() for one in allowed]
+    return all(any(value == one[key] for one in tables) for key, value in settings.to_dict().items())
 
 
 def check_size(name: str, core: AllocatorCore, patience: int) -> None:

@@ -30,7 +30,16 @@ from idleband.allocator.supervisor import SETTLE_TIMEOUT
 from idleband.errors import ConflictError, InputError, UnknownRequestError, shown
 from idleband.service.group_commit import GroupCommit
 from idleband.service.housekeeping import Housekeeping
-from idleband.service.journal import DELETE, Change, Journal, JournalError, NewSnapshot, Stored, read_change
+from idleband.service.journal import (
+    DELETE,
+    Change,
+    Journal,
+    JournalError,
+    NewSnapshot,
+    SharedJournal,
+    Stored,
+    read_change,
+)
 from idleband.service.journaled_allocator import JournaledAllocator, check_size
 from idleband.service.messages import NAME
 from idleband.service.open_allocators import AllocatorsByName, OpenAllocators
@@ -90,20 +99,22 @@ class AllocatorManager:
 
     def __init__(
         self,
-        folder: Path,
+        data: Path | Journal,
         *,
         keep: int = KEEP_EVENTS,
         snapshot_every: int = SNAPSHOT_EVERY,
         memory: int = MEMORY,
         closed: Callable[[int], None] = lambda number: None,
     ) -> None:
-        """Open the journal of a folder. `closed` is called with the number of an allocator that was closed."""
-        self.journal: Journal = SqliteJournal(folder)
+        """Use a journal, or open that of a folder. `closed` is called with the number of a closed allocator."""
+        self.journal = data if isinstance(data, Journal) else SqliteJournal(data)
         self.commits = GroupCommit(self.journal)
         self.open_allocators = OpenAllocators()
         self.closed_failures: dict[str, str] = {}
         self.openings = self.closings = 0
         self._stored: dict[str, Stored] = {}  # by name
+        self._fences: dict[str, int] = {}  # by name, where other processes share the journal
+        self._given_up: set[str] = set()  # names of allocators that other processes have taken over
         self._sizes: dict[str, Size] = {}  # by name
         self.counts_by_size: Counter[Size] = Counter()
         self.allocators = AllocatorsByName(self._stored, self._open_now)
@@ -153,7 +164,7 @@ class AllocatorManager:
         self.journal.reread()
         present = {one.name: one for one in self.journal.allocators()}
         for name in [name for name in self._stored if name not in present]:
-            self._forget_name(name)
+            self._give_up(name)
         for stored in present.values():
             self._learn_of(stored)
         self.commits.restart()
@@ -171,6 +182,9 @@ class AllocatorManager:
 
     def _learn_of(self, stored: Stored) -> None:
         """Add an allocator of the journal, which need not be open, or note its present settings."""
+        if isinstance(self.journal, SharedJournal):
+            self._fences[stored.name] = self.journal.fence(stored.number)
+            self._given_up.discard(stored.name)
         if self._stored.get(stored.name) == stored:
             return
         try:
@@ -188,6 +202,47 @@ class AllocatorManager:
         del self._stored[name]
         self.counts_by_size[self._sizes.pop(name)] -= 1
         self.closed_failures.pop(name, None)
+
+    # --- owners ------------------------------------------------------------------------------------------------------
+
+    def owns(self, name: str) -> bool:
+        """Return whether this process has an allocator of this name, and has not lost it to another one."""
+        stored = self._stored.get(name)
+        if stored is None or not isinstance(self.journal, SharedJournal):
+            return stored is not None
+        return 0 != self.journal.fence(stored.number) == self._fences[name]
+
+    def was_given_up(self, name: str) -> bool:
+        """Return whether another process has taken over an allocator of this one."""
+        return name in self._given_up
+
+    def _give_up(self, name: str) -> None:
+        self._checked.discard(self._stored[name].number)
+        self._forget_name(name)
+        if isinstance(self.journal, SharedJournal):
+            self._given_up.add(name)
+            log.info("allocator given up", extra={"allocator": name})
+
+    def _owners_changed(self) -> None:
+        """Learn of allocators that this process has taken over.
+
+        If it has lost some, its changes of them cannot be written, so that all allocators are restored.
+        """
+        if not all(self.owns(name) for name in self._stored):
+            self.commits.fail(JournalError("the lease of this process ended; its allocators are restored"))
+        else:
+            self._start(self._learn_of_others())
+
+    async def _learn_of_others(self) -> None:
+        try:
+            for stored in await asyncio.to_thread(self.journal.allocators):
+                if stored.name not in self._stored:
+                    self._learn_of(stored)
+                    log.info("allocator taken over", extra={"allocator": stored.name})
+        except (JournalError, InputError) as error:
+            self.commits.fail(error)
+
+    # --- opening and closing -----------------------------------------------------------------------------------------
 
     async def opened(self, name: str) -> JournaledAllocator:
         """Return an allocator; open it in another thread if it is not open.
@@ -252,8 +307,12 @@ class AllocatorManager:
         self._damaged[name] = time.monotonic(), error
 
     def _restore(self, stored: Stored) -> JournaledAllocator:
-        """Restore an allocator, in any thread. The first time all its events are checked."""
-        snapshot, events = self.journal.load(stored, complete=stored.number not in self._checked)
+        """Restore an allocator, in any thread.
+
+        The first time all its events are checked, unless another process may have written them, because clients wait.
+        """
+        complete = stored.number not in self._checked and not isinstance(self.journal, SharedJournal)
+        snapshot, events = self.journal.load(stored, complete=complete)
         return JournaledAllocator(stored, snapshot, events, self.commits, self.journal.place)
 
     def _add(self, allocator: JournaledAllocator) -> None:
@@ -391,7 +450,8 @@ class AllocatorManager:
         names = {name, allocator.name} if name != allocator.name else set()
         if names:
             check_name(name)
-            if name in self._stored:
+            elsewhere = isinstance(self.journal, SharedJournal) and await self.journal.find_owner(name) is not None
+            if elsewhere or name in self._stored:
                 raise ConflictError(f"name = {name!r}: is the name of another allocator; choose another one")
             for one in names:
                 self._check_unchanging(one)
@@ -585,10 +645,17 @@ class AllocatorManager:
         """Start to write in a thread while requests are served."""
         self._loop = loop
         self.commits.start(loop)
+        if isinstance(self.journal, SharedJournal):
+            self.journal.on_change(lambda: loop.call_soon_threadsafe(self._owners_changed))
+            loop.call_soon(self._owners_changed)  # since the allocators were listed
         self._housekeeping.start()
         for allocator in self.open_allocators:
             if not is_quick(allocator.core.settings):
                 self._move_into_thread(allocator)
+
+    async def names(self) -> list[str]:
+        """Return the names of all allocators, also of other processes that share the journal."""
+        return await self.journal.names() if isinstance(self.journal, SharedJournal) else list(self.allocators)
 
     async def flush(self) -> None:
         """Return when all changes so far are durable; raise JournalError if they cannot be."""
@@ -611,6 +678,8 @@ class AllocatorManager:
 
     def recover(self) -> bool:
         """Return whether the journal can be written. After a failure, try to restore the allocators from it."""
+        if isinstance(self.journal, SharedJournal) and self.journal.failure:
+            self.commits.fail(JournalError(self.journal.failure))
         waited = time.monotonic() - self.commits.failed_at > RETRY_INTERVAL
         if self.failure and waited and not self.commits.is_writing:
             try:

@@ -64,6 +64,12 @@ def http_problem(error: Exception) -> HTTPProblem:
     raise error
 
 
+def taken_over(name: str) -> HTTPProblem:
+    """Return the error for a request to an allocator that changes its owner."""
+    detail = f"allocator {name}: is being taken over by another process; send the request again"
+    return HTTPProblem(503, detail, {"Retry-After": "1"})
+
+
 def error_response(error: Exception) -> ProblemResponse:
     """Return the response for an error; raise the error again if it is not one of the client or the disk."""
     problem = http_problem(error)

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from idleband.errors import InputError, shown
@@ -35,6 +35,7 @@ class Token:
     role: int
     digest: bytes
     revoked: bool = False  # whether it was removed from the file; streams that it opened end
+    plain: str = field(default="", repr=False)  # the token itself, if it is known
 
 
 class Tokens:
@@ -46,7 +47,7 @@ class Tokens:
     @classmethod
     def single(cls, token: str) -> "Tokens":
         """Return one token, which may do everything."""
-        return cls([Token("token", ADMINISTER, _digest(token))])
+        return cls([Token("token", ADMINISTER, _digest(token), plain=token)])
 
     def find(self, token: bytes) -> Token | None:
         """Return the token that was sent, or None if it is not accepted."""
@@ -59,6 +60,10 @@ class Tokens:
         token = secrets.token_urlsafe(32)
         self._tokens[_digest(token)] = Token(name, role, _digest(token))
         return token
+
+    def plain(self, role: int) -> str | None:
+        """Return a token with at least this role, if one is known that is more than a digest."""
+        return next((one.plain for one in self._tokens.values() if one.plain and one.role >= role), None)
 
     def refresh(self) -> None:
         """Read the file again if it has changed."""
@@ -136,7 +141,7 @@ def _read(path: Path) -> list[Token]:
             raise InputError(f"{path}: {_REQUIREMENT}; several tokens are lines of NAME ROLE TOKEN")
         if os.stat(path).st_mode & 0o006:
             log.warning("token file is open to other users", extra={"file": str(path), "advice": "chmod 600"})
-        return [Token("token", ADMINISTER, _digest(text.strip()))]
+        return [Token("token", ADMINISTER, _digest(text.strip()), plain=text.strip())]
     found: dict[str, Token] = {}
     only_digests = True
     for number, words in lines:
@@ -170,7 +175,7 @@ def _token_of(words: list[str]) -> Token:
         return Token(name, ROLES.index(role), bytes.fromhex(token.removeprefix(DIGEST)))
     if not _is_token(token):
         raise InputError(_REQUIREMENT)
-    return Token(name, ROLES.index(role), _digest(token))
+    return Token(name, ROLES.index(role), _digest(token), plain=token)
 
 
 def _check_permissions(path: Path, only_digests: bool) -> None:
