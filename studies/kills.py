@@ -31,7 +31,9 @@ from idleband.service.serve import ServeOptions, serve
 
 HERE = Path(__file__).parent
 K, M, D = 6, 3, 4
-CLIENTS, PORT = 8, 18766
+CLIENTS = 8
+# Another one in each run, so that two runs do not meet. Below those that the system gives to clients.
+PORT = random.SystemRandom().randrange(20_000, 30_000)
 MAX_DELAY, MAX_START_DELAY = 0.5, 0.15  # seconds until a kill; and until a kill of a starting service
 # While one client waits for its next attempt, others are thousands of slots ahead; late reports are not studied here.
 PATIENCE = 20_000
