@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -154,8 +155,12 @@ class Services:
             os.dup2(log, 1)
             os.dup2(log, 2)
             options = ServeOptions(PostgresUrl(url), port=PORTS[which], limits=Limits(rate=1e6), lease=lease)
-            serve(options, NAMES[which], Settings.checked(SETTINGS))
-            os._exit(0)
+            try:
+                serve(options, NAMES[which], Settings.checked(SETTINGS))
+            except Exception:
+                traceback.print_exc()
+            finally:
+                os._exit(0)
         return child
 
     def start(self, which: int, lease: float) -> None:
@@ -172,7 +177,10 @@ class Services:
 
     def end(self) -> None:
         for which in self.running:
-            self.send(which, signal.SIGKILL)
+            try:
+                self.send(which, signal.SIGKILL)
+            except ProcessLookupError:
+                print(f"service {which} has ended:", (self.folder / f"log{which}").read_text()[-1000:])
         os.close(self._ask)
         os.waitpid(self.pid, 0)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from idleband.service.journal import JournalError, Owner
 from idleband.service.journal_chain import ChainEnds, Chains
-from idleband.service.postgres_database import Database
+from idleband.service.postgres_database import TIMEOUT, Database
 
 LEASE = 4.0  # seconds by default
 BEATS = 5  # renewals per lease
@@ -62,7 +62,7 @@ class Lease:
             with contextlib.suppress(JournalError):  # recorded in `failure`
                 await self.beat()
 
-    async def beat(self, *, again: bool = False) -> None:
+    async def beat(self, *, again: bool = False, timeout: float | None = None) -> None:
         """Renew the lease, and take over the allocators that have no owner.
 
         `again`: also those of this process, so that nothing that it sent before is written any more.
@@ -71,7 +71,7 @@ class Lease:
         async with self._beating:
             try:
                 again, self._is_certain = again or not self._is_certain, True
-                changed = await database.use("lease", lambda one: self._beat(one, again), self.seconds / 2)
+                changed = await database.use("lease", lambda one: self._beat(one, again), timeout or self.seconds / 2)
             except JournalError as error:
                 self._is_certain = False
                 if not database.failure:
@@ -113,7 +113,7 @@ class Lease:
             """,
             self.address,
         )
-        await self.beat()
+        await self.beat(timeout=TIMEOUT)
         await connection.execute(
             "DELETE FROM processes WHERE expires < now() - interval '1 day' AND NOT EXISTS"
             " (SELECT FROM chains WHERE owner = id)"

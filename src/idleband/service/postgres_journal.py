@@ -44,7 +44,7 @@ from idleband.service.journal_chain import (
 )
 from idleband.service.journal_check import ChangeRow, NameRow, Rows
 from idleband.service.lease import Lease
-from idleband.service.postgres_database import FORMAT, SCHEMA, Database, format_fault, server_fault
+from idleband.service.postgres_database import FORMAT, SCHEMA, TIMEOUT, Database, format_fault, server_fault
 from idleband.service.postgres_url import PostgresUrl
 from idleband.service.request_filter import RequestFilter
 
@@ -204,7 +204,7 @@ class PostgresJournal(SharedJournal):
                 if fault:
                     raise InputError(f"{self.place}: {fault}")
                 self._base = int(self.database.fetch("reader", "SELECT base FROM about")[0][0])
-                self.interrupted_snapshots = self.database.call("background", self.lease.first_beat)
+                self.interrupted_snapshots = self.database.call("background", self.lease.first_beat, 2 * TIMEOUT)
         except BaseException:
             self.database.close()
             raise
