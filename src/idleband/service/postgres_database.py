@@ -146,13 +146,13 @@ class Database:
             self._loop.close()
 
     async def _close_all(self) -> None:
+        rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in rest:  # which might connect again
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
         for connection in self._connections.values():
             with contextlib.suppress(Exception):  # it is gone then
                 await connection.close(timeout=1.0)
-        rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
 
 
 async def server_fault(connection: Any) -> str:
