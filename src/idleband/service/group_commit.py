@@ -110,7 +110,8 @@ class GroupCommit:
         if self._events and self._gathering is None:
             self._gathering = []
             if self._writing is None:
-                self._loop.call_soon(self._hand_over)  # after the other requests of this iteration of the loop
+                # After the other requests of this iteration of the loop, and those that were read meanwhile.
+                self._loop.call_soon(self._loop.call_soon, self._hand_over)
         waiting = self._writing if self._gathering is None else self._gathering
         if waiting is not None:
             durable = self._loop.create_future()  # of this request alone, which may be cancelled

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import socket
-import sys
 import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from idleband.service.postgres_journal import PostgresJournal
 
 DEFAULT_NAME = "main"  # of the allocator
-# Seconds that a thread may go on while the event loop has something to do. Opening an allocator takes up to 30 ms.
-SWITCH_INTERVAL = 5e-4
 MAX_NAMES = 20  # of allocators that are listed in a line
 NO_ALLOCATOR = "has no allocator yet; give --policy, --channels and --users"
 
@@ -274,8 +271,7 @@ class _Server(uvicorn.Server):
         self._service = service
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until a signal ends the process, which belongs to the service alone."""
-        sys.setswitchinterval(SWITCH_INTERVAL)
+        """Serve until a signal ends the process, whose garbage is collected when no requests come."""
         with SeldomCollection(lambda: self._service.request_metrics.total):
             super().run(sockets)
 
