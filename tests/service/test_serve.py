@@ -167,6 +167,13 @@ def test_damaged_journal_is_refused_and_left_unchanged(refusal: Any, tmp_path: P
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
+def test_signal_right_after_the_start_ends_the_service_in_order(tmp_path: Path) -> None:
+    """Before the server has handlers for signals of its own."""
+    with as_command(tmp_path / "data", *NEW) as service:
+        assert service.end() == 0
+        assert [line["event"] for line in service.log_lines][-1] == "service stopped"
+
+
 def test_start_stop_and_start_again_on_the_same_folder(tmp_path: Path) -> None:
     more = ("--set", "deadline=60", "--set", "incumbent=mp-random", "--set", "collision_limit=0.95", "--rate", 500)
     with as_command(tmp_path / "data", *NEW, *more, token=TOKEN) as service:

@@ -226,11 +226,15 @@ def _run(service: Service, options: ServeOptions, name: str, played: Scenario | 
         client = Client(url, name, token=token, patience=5.0)
         station = SimulatedStation(client, played, faults=Faults())
         threading.Thread(target=station.run, args=(options.pace, stop), daemon=True).start()
+
+    def end(*_: object) -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Until uvicorn sets handlers of its own. It raises a signal again at the end, when nothing is left to do.
+        signal.signal(number, end)
     listening.listen(2048)  # clients may connect as soon as the next line is printed
     print(f"idleband: serving {_names(service)} at {url}", flush=True)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # uvicorn ends the server on a signal and raises the signal again afterwards, when nothing is left to do.
-        signal.signal(number, lambda *_: None)
     try:
         server.run(sockets=[listening])
     finally:
