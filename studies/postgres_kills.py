@@ -171,6 +171,9 @@ class Services:
     def send(self, which: int, number: int) -> None:
         os.kill(self.running[which], number)
 
+    def runs(self, which: int) -> bool:
+        return Path(f"/proc/{self.running[which]}").exists()
+
     def lines(self, which: int) -> list[dict[str, Any]]:
         text = (self.folder / f"log{which}").read_text()
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
@@ -204,6 +207,8 @@ def kill(services: Services, which: int, lease: float) -> float:
     """Kill a service, wait for the takeover, and start it again; return how long the takeover took."""
     services.send(which, signal.SIGKILL)
     seconds = time_to_takeover(1 - which)
+    while services.runs(which):  # its port is in use until it is gone
+        time.sleep(0.01)
     services.start(which, lease)
     return seconds
 
