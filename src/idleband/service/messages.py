@@ -238,7 +238,7 @@ class AllocatorStatus(Struct):
     slot: int
     policy_failure: Annotated[str, Meta(description="why the policy is out of service; empty if it is in service")]
     counts: Annotated[
-        dict[str, float], Meta(description="since the allocator was created; repeated: since it was opened")
+        dict[str, int | float], Meta(description="since the allocator was created; repeated: since it was opened")
     ]
     last: DecideResponse | None
     channel: list[ChannelStatus]
